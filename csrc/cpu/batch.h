@@ -1,0 +1,75 @@
+// What a CPU kernel is given: plain pointers, element types and strides.  No torch.
+#pragma once
+
+#include <cstdint>
+
+#include "../asd/options.h"
+
+namespace fedasd::cpu {
+
+enum class DType { f32, f64, bf16, f16 };
+inline int64_t size_of(DType type) { return type == DType::f64 ? 8 : type == DType::f32 ? 4 : 2; }
+
+// What the teacher's rows hold.  Logits belong to this batch; the other two come from a cache.
+enum class TeacherRows { logits, probabilities, log_probabilities };
+
+// [rows, classes]; strides count elements.
+struct Matrix {
+  const void* data = nullptr;
+  DType type = DType::f32;
+  int64_t row_stride = 0, col_stride = 0;
+};
+
+// Per-row numbers of one client's batch, arrays of length `batch`.  Row passes write sums; the
+// logarithms of all rows are taken together afterwards, because one vector log serves many rows.
+struct RowNumbers {
+  int64_t* label;         // -1: ignored row
+  int64_t* teacher_row;   // where this row stands in `teacher`
+  double* weight;         // log share -> log weight -> alpha
+  double* teacher_shift;  // max t
+  double* teacher_sum;    // sum exp(t'/tau)
+  double* entropy_sum;    // sum exp(t'/tau_h)
+  double* entropy_moment; // sum exp(t'/tau_h) t'
+  double* constant;       // the part of the divergence that does not depend on the student
+  double* student_sum;    // sum exp(z'/tau)
+  double* ce_sum;         // sum exp(z')
+  double* ce_margin;      // max z - z_y
+  double* cross;          // the divergence's sum over classes (formulas.h)
+  static constexpr int kArrays = 12;
+};
+
+// One client's batch.
+struct Client {
+  int64_t batch = 0, classes = 0;
+  Matrix student, teacher;
+  TeacherRows teacher_rows = TeacherRows::logits;
+  void* gradient = nullptr;  // contiguous, the student's type; null: value only
+  int64_t valid = 0;         // rows that are not ignored
+  RowNumbers rows{};
+};
+
+// Where a cache is written: contiguous rows of `type`.
+struct CacheRows {
+  void* data = nullptr;
+  DType type = DType::f32;
+  bool logarithms = false;
+};
+
+// One instruction set's compiled code.  Row ranges may run in any order and on any thread: rows do
+// not see each other except through `normalise` and `finish`, which run alone.
+struct Kernels {
+  const char* name;
+  void (*teacher_rows)(const Client&, const Options&, int64_t begin, int64_t end);
+  void (*normalise)(const Client&, const Options&);
+  void (*student_rows)(const Client&, const Options&, int64_t begin, int64_t end);
+  double (*finish)(const Client&, const Options&);
+  void (*cache_rows)(const Client&, const Options&, const CacheRows&, int64_t begin, int64_t end);
+  void (*finish_cache)(const Client&, const Options&, const CacheRows&);
+};
+
+// The best set this CPU runs, or the one named by FEDASD_CPU_CAPABILITY (avx512, avx2, generic).
+const Kernels& kernels();
+// For tests: selects by name; false where this build or this CPU does not have it.
+bool select_kernels(const char* name);
+
+}  // namespace fedasd::cpu

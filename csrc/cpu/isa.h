@@ -1,0 +1,53 @@
+// Compiles the row passes for one instruction set; included last by kernels_<isa>.cpp.
+//
+// Every standard header comes before the target is switched: an inline library function compiled for
+// AVX-512 could otherwise be the copy the linker keeps for the whole program.
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "../asd/formulas.h"
+#include "batch.h"
+
+#if defined(FEDASD_TARGET)
+#define FEDASD_PRAGMA_(text) _Pragma(#text)
+#define FEDASD_PRAGMA(text) FEDASD_PRAGMA_(text)
+#if defined(__clang__)
+FEDASD_PRAGMA(clang attribute push(__attribute__((target(FEDASD_TARGET))), apply_to = function))
+#else
+#pragma GCC push_options
+FEDASD_PRAGMA(GCC target(FEDASD_TARGET))
+#endif
+#endif
+
+namespace fedasd::cpu::FEDASD_ISA {
+namespace {
+#include "simd.h"
+
+#include "tile.h"
+
+// Up to here one row a lane is faster than classes across the lanes (benchmarks/layout).
+template <class T>
+constexpr int64_t kTransposedClasses = 2 * kLanes<T>;
+
+#include "rows.inl"
+}  // namespace
+
+#define FEDASD_STRING_(x) #x
+#define FEDASD_STRING(x) FEDASD_STRING_(x)
+extern const Kernels table;
+const Kernels table = {FEDASD_STRING(FEDASD_ISA), teacher_rows, normalise, student_rows, finish, cache_rows, finish_cache};
+
+}  // namespace fedasd::cpu::FEDASD_ISA
+
+#if defined(FEDASD_TARGET)
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif

@@ -1,0 +1,152 @@
+// Portable SIMD on the compiler's vector types: the same source becomes AVX-512, AVX2, SSE2 or NEON.
+// Included by rows.inl once for each instruction set, inside that set's own namespace, because two
+// functions of one name compiled for different CPUs must never be merged by the linker.
+//
+// Before inclusion: FEDASD_ISA (namespace) and FEDASD_VECTOR_BYTES.
+
+template <class T>
+struct VecOf;
+template <>
+struct VecOf<float> {
+  typedef float type __attribute__((vector_size(FEDASD_VECTOR_BYTES)));
+  typedef int32_t bits __attribute__((vector_size(FEDASD_VECTOR_BYTES)));
+};
+template <>
+struct VecOf<double> {
+  typedef double type __attribute__((vector_size(FEDASD_VECTOR_BYTES)));
+  typedef int64_t bits __attribute__((vector_size(FEDASD_VECTOR_BYTES)));
+};
+template <class T>
+using Vec = typename VecOf<T>::type;
+template <class T>
+using Bits = typename VecOf<T>::bits;
+template <class T>
+constexpr int kLanes = FEDASD_VECTOR_BYTES / int(sizeof(T));
+
+// Rounds a product before it is used again.  Without it the compiler may fuse e*inv - s into one
+// instruction, and then student == teacher would leave a rounding residue instead of a zero gradient.
+#if FEDASD_VECTOR_BYTES == 64
+#define FEDASD_ROUNDED(v) asm("" : "+v"(v))
+#elif defined(__x86_64__)
+#define FEDASD_ROUNDED(v) asm("" : "+x"(v))
+#elif defined(__aarch64__)
+#define FEDASD_ROUNDED(v) asm("" : "+w"(v))
+#else
+#define FEDASD_ROUNDED(v) asm("" : "+m"(v))
+#endif
+
+template <class T>
+inline Vec<T> load(const T* p) {
+  Vec<T> v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+template <class T>
+inline void store(T* p, Vec<T> v) {
+  std::memcpy(p, &v, sizeof v);
+}
+template <class T>
+inline Vec<T> splat(T x) {
+  return Vec<T>{} + x;
+}
+
+// Horizontal reductions in a fixed tree order.
+template <class T, class Op>
+inline T reduce(Vec<T> v, Op op) {
+  T lane[kLanes<T>];
+  std::memcpy(lane, &v, sizeof v);
+  for (int width = kLanes<T> / 2; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) lane[i] = op(lane[i], lane[i + width]);
+  return lane[0];
+}
+
+template <class T>
+struct Constants;
+template <>
+struct Constants<float> {
+  static constexpr int mantissa_bits = 23, exponent_bias = 127, log_terms = 5;
+  static constexpr float round_magic = 12582912.0f;  // 1.5 * 2^23
+  static constexpr float lowest_exp = -87.3f;        // exp() below is flushed to zero
+  static constexpr float ln2_hi = 0.693359375f, ln2_lo = -2.12194440e-4f;  // n * ln2_hi is exact
+  static constexpr int32_t sqrt_half_bits = 0x3f3504f3, magic_bits = 0x4b400000;
+  static constexpr float min_normal = 1.17549435e-38f, denormal_scale = 16777216.0f;  // 2^24
+  static constexpr float denormal_log2 = 24.0f;
+  // exp(r) = 1 + r + r^2 Q(r) on |r| <= ln2/2: relative error of the polynomial 1.0e-8
+  static constexpr float exp_q[] = {0.0013926213466f, 0.0083632029716f, 0.041666554438f, 0.16666576846f, 0.5f};
+};
+template <>
+struct Constants<double> {
+  static constexpr int mantissa_bits = 52, exponent_bias = 1023, log_terms = 10;
+  static constexpr double round_magic = 6755399441055744.0;  // 1.5 * 2^52
+  static constexpr double lowest_exp = -708.3;
+  static constexpr double ln2_hi = 0.693147180369123816490, ln2_lo = 1.90821492927058770002e-10;
+  static constexpr int64_t sqrt_half_bits = 0x3fe6a09e667f3bcd, magic_bits = 0x4338000000000000;
+  static constexpr double min_normal = 2.2250738585072014e-308, denormal_scale = 18014398509481984.0;  // 2^54
+  static constexpr double denormal_log2 = 54.0;
+  // relative error of the polynomial 1.7e-17
+  static constexpr double exp_q[] = {2.5100424157005066788e-8, 2.7620138719733995569e-7, 2.7557268378684192873e-6,
+                                     0.000024801521190217727651, 0.00019841269863105968748, 0.0013888888917281793308,
+                                     0.0083333333333300513464, 0.041666666666623991516, 0.16666666666666667456,
+                                     0.50000000000000010262};
+};
+
+// exp(x) for x <= 0 (a shifted logit), about 1 ulp; exp(-inf) = 0, NaN stays NaN.
+// x = n ln2 + r, exp(x) = 2^n exp(r).  Adding round_magic leaves n in the low mantissa bits.
+template <class T>
+inline Vec<T> exp_nonpositive(Vec<T> x) {
+  using K = Constants<T>;
+  const Vec<T> shifted = x * T(1.4426950408889634) + K::round_magic;
+  const Vec<T> n = shifted - K::round_magic;
+  const Vec<T> r = (x - n * K::ln2_hi) - n * K::ln2_lo;
+  Vec<T> poly = splat<T>(K::exp_q[0]);
+  for (int k = 1; k < int(sizeof(K::exp_q) / sizeof(T)); ++k) poly = poly * r + K::exp_q[k];
+  poly = poly * (r * r) + r + T(1);
+  // Multiplying by 2^n, not adding n to the exponent bits: a NaN payload must not turn into a number.
+  const Bits<T> scale = (Bits<T>(shifted) + K::exponent_bias) << K::mantissa_bits;
+  const Vec<T> value = poly * Vec<T>(scale);
+  return x < K::lowest_exp ? Vec<T>{} : value;
+}
+
+// log(x) for x >= 0, about 1 ulp; log(0) = -inf, log(inf) = inf, NaN stays NaN.
+// x = 2^e m with m in [sqrt(1/2), sqrt(2)); log m = 2 atanh(f), f = (m-1)/(m+1).
+template <class T>
+inline Vec<T> log(Vec<T> x) {
+  using K = Constants<T>;
+  const Bits<T> tiny = x < K::min_normal;
+  const Vec<T> normal = tiny ? x * K::denormal_scale : x;
+  const Bits<T> offset = Bits<T>(normal) - K::sqrt_half_bits;
+  const Bits<T> exponent = offset >> K::mantissa_bits;
+  const Vec<T> m = Vec<T>(Bits<T>(normal) - (exponent << K::mantissa_bits));
+  const Vec<T> scaled = Vec<T>(exponent + K::magic_bits) - K::round_magic;  // int -> float
+  const Vec<T> e = tiny ? scaled - K::denormal_log2 : scaled;
+  const Vec<T> f = (m - T(1)) / (m + T(1));
+  const Vec<T> f2 = f * f;
+  Vec<T> series = splat<T>(T(2) / T(2 * K::log_terms - 1));
+  for (int k = K::log_terms - 2; k >= 1; --k) series = series * f2 + T(2) / T(2 * k + 1);
+  const Vec<T> value = (f * f2 * series + e * K::ln2_lo) + T(2) * f + e * K::ln2_hi;
+  const T infinity = std::numeric_limits<T>::infinity();
+  const Vec<T> proper = x < infinity ? value : x;  // also NaN: every comparison with it is false
+  return x == Vec<T>{} ? splat<T>(-infinity) : proper;
+}
+
+// Over arrays of per-row numbers.  The last, partial vector is padded with a harmless value.
+template <class T>
+inline void exp_nonpositive(T* x, int64_t n) {
+  for (int64_t i = 0; i < n; i += kLanes<T>) {
+    T lane[kLanes<T>] = {};
+    const size_t bytes = size_t(n - i < kLanes<T> ? n - i : kLanes<T>) * sizeof(T);
+    std::memcpy(lane, x + i, bytes);
+    store<T>(lane, exp_nonpositive<T>(load<T>(lane)));
+    std::memcpy(x + i, lane, bytes);
+  }
+}
+template <class T>
+inline void log(T* x, int64_t n) {
+  for (int64_t i = 0; i < n; i += kLanes<T>) {
+    T lane[kLanes<T>] = {};
+    const size_t bytes = size_t(n - i < kLanes<T> ? n - i : kLanes<T>) * sizeof(T);
+    std::memcpy(lane, x + i, bytes);
+    store<T>(lane, log<T>(load<T>(lane)));
+    std::memcpy(x + i, lane, bytes);
+  }
+}

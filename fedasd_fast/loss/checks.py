@@ -1,0 +1,171 @@
+"""Argument checks of the pure-PyTorch path, which are also the shape rules for tracing (fake tensors).
+
+The compiled ops have the same rules in csrc/torch/checks.cpp, where they cost nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from .cache import TeacherRows
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+INTEGERS = (torch.int64, torch.int32)
+
+
+def require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
+
+
+def check_options(
+    temperature: float,
+    entropy_temperature: float,
+    entropy_power: float,
+    prior_power: float,
+    weighting: str = "adaptive",
+    divergence: str = "kl",
+) -> None:
+    for name, x in (("temperature", temperature), ("entropy_temperature", entropy_temperature)):
+        require(x > 0 and math.isfinite(x), f"{name} = {x}; expected a positive finite number")
+    for name, x in (("entropy_power", entropy_power), ("prior_power", prior_power)):
+        require(math.isfinite(x), f"{name} = {x}; expected a finite number")
+    require(weighting in ("adaptive", "uniform"), f"weighting = {weighting!r}; expected 'adaptive' or 'uniform'")
+    require(divergence in ("kl", "reverse_kl", "js"), f"divergence = {divergence!r}; expected 'kl', 'reverse_kl' or 'js'")
+
+
+def check_logits(logits: Tensor, name: str) -> None:
+    if not isinstance(logits, Tensor):
+        raise TypeError(f"{name} is a {type(logits).__name__}; expected a torch.Tensor")
+    require(logits.dtype in FLOATS, f"{name} has dtype {logits.dtype}; expected float32, float64, float16 or bfloat16")
+    shape = tuple(logits.shape)
+    require(logits.dim() in (2, 3), f"{name} has shape {shape}; expected [B, C], or [K, B, C] with a client dimension")
+    require(logits.shape[-1] > 0, f"{name} has shape {shape}; expected at least one class")
+
+
+def check_inputs(
+    student: Tensor, teacher: Tensor | TeacherRows, targets: Tensor, label_prior: Tensor | None, weighting: str
+) -> None:
+    """Shapes, types and devices; never looks at a value."""
+    check_logits(student, "student_logits")
+    lead, classes = student.shape[:-2], student.shape[-1]
+    cached = not isinstance(teacher, Tensor) and hasattr(teacher, "cache")
+    if cached:
+        stored, rows = teacher.cache.rows, teacher.rows
+        require(
+            stored.shape[:-2] == lead and stored.shape[-1] == classes,
+            f"the teacher cache has shape {tuple(stored.shape)}; expected {[*lead, 'N', classes]}",
+        )
+        _check_integers(rows, "rows", student.shape[:-1], "one cache row for each row of student_logits")
+        _check_device(stored, student, "the teacher cache")
+        _check_device(rows, student, "rows")
+    else:
+        check_logits(teacher, "teacher_logits")
+        _check_shape(teacher, student.shape, "teacher_logits", "the shape of student_logits")
+        _check_device(teacher, student, "teacher_logits")
+        _check_undifferentiated(teacher, "teacher_logits")
+    _check_integers(targets, "targets", student.shape[:-1], "one label for each row of student_logits")
+    _check_device(targets, student, "targets")
+    if label_prior is not None:
+        _check_prior(label_prior, student, "student_logits")
+    else:
+        require(
+            cached or weighting == "uniform",
+            "label_prior = None, but adaptive weights need the client's label shares; pass label_prior(targets, "
+            "num_classes), a TeacherCache, or weighting='uniform'",
+        )
+
+
+def check_teacher(teacher: Tensor, targets: Tensor, label_prior: Tensor) -> None:
+    """The same for building a cache."""
+    check_logits(teacher, "teacher_logits")
+    _check_undifferentiated(teacher, "teacher_logits")
+    _check_integers(targets, "targets", teacher.shape[:-1], "one label for each row of teacher_logits")
+    _check_device(targets, teacher, "targets", "teacher_logits")
+    _check_prior(label_prior, teacher, "teacher_logits")
+
+
+def _check_prior(label_prior: Tensor, logits: Tensor, logits_name: str) -> None:
+    _check_undifferentiated(label_prior, "label_prior")
+    require(
+        label_prior.is_floating_point(),
+        f"label_prior has dtype {label_prior.dtype}; expected shares (floating point), "
+        "as label_prior(targets, num_classes) gives",
+    )
+    expected = (*logits.shape[:-2], logits.shape[-1])
+    _check_shape(label_prior, expected, "label_prior", "[C], or [K, C] with a client dimension")
+    _check_device(label_prior, logits, "label_prior", logits_name)
+
+
+def _check_undifferentiated(tensor: Tensor, name: str) -> None:
+    require(
+        not tensor.requires_grad,
+        f"{name} requires grad, but ASD has no gradient for it; pass {name}.detach() or compute it under torch.no_grad()",
+    )
+
+
+def check_values(
+    teacher: Tensor | TeacherRows,
+    targets: Tensor,
+    label_prior: Tensor | None,
+    classes: int,
+    weighting: str,
+    ignore_index: int,
+) -> None:
+    """Labels and shares, where reading them costs no device synchronisation and no graph break."""
+    if not _readable(targets):
+        return
+    valid = targets != ignore_index
+    bad = valid & ((targets < 0) | (targets >= classes))
+    if bad.any():
+        value = targets[bad][0].item()
+        raise ValueError(
+            f"targets{_first(bad)} = {value} is neither a class in [0, {classes}) nor ignore_index = {ignore_index}; "
+            "check the labels or num_classes of the model"
+        )
+    if not isinstance(teacher, Tensor):
+        teacher.check_values(targets, valid)
+    elif weighting == "adaptive" and label_prior is not None and _readable(label_prior):
+        share = label_prior.gather(-1, targets.long().where(valid, 0))
+        bad = valid & ~((share > 0) & (share < math.inf))
+        if bad.any():
+            raise ValueError(
+                f"label_prior = {share[bad][0].item()} for a label that occurs (targets{_first(bad)} = "
+                f"{targets[bad][0].item()}); a share must be positive: use label_prior(targets, num_classes) "
+                "over the client's whole training set"
+            )
+
+
+def _readable(tensor: Tensor) -> bool:
+    plain = tensor.device.type == "cpu" and type(tensor) in (Tensor, torch.nn.Parameter)
+    return plain and not torch.compiler.is_compiling() and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
+def _first(mask: Tensor) -> list[int]:
+    return [int(i) for i in mask.nonzero()[0]]
+
+
+def _check_shape(tensor: Tensor, expected: tuple[int, ...] | torch.Size, name: str, meaning: str) -> None:
+    require(
+        tuple(tensor.shape) == tuple(expected),
+        f"{name} has shape {tuple(tensor.shape)}; expected {tuple(expected)} ({meaning})",
+    )
+
+
+def _check_integers(tensor: Tensor, name: str, expected: tuple[int, ...] | torch.Size, meaning: str) -> None:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} is a {type(tensor).__name__}; expected a torch.Tensor")
+    require(tensor.dtype in INTEGERS, f"{name} has dtype {tensor.dtype}; expected int64 or int32: call .long()")
+    _check_shape(tensor, expected, name, meaning)
+
+
+def _check_device(tensor: Tensor, logits: Tensor, name: str, logits_name: str = "student_logits") -> None:
+    require(
+        tensor.device == logits.device,
+        f"{name} is on {tensor.device} but {logits_name} is on {logits.device}; move both to one device",
+    )

@@ -1,0 +1,75 @@
+"""Loads the compiled kernels, or says why they are not there."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_REBUILD = "rebuild it in this environment with `pip install --no-build-isolation --force-reinstall --no-deps .`"
+
+
+def _release(version: str) -> list[str]:
+    return version.split("+")[0].split(".")[:2]
+
+
+def _load(folder: Path) -> tuple[Any, str | None]:
+    """The module, or None and the reason."""
+    if os.environ.get("FEDASD_DISABLE_EXTENSION", "0") not in ("", "0"):
+        return None, "switched off by FEDASD_DISABLE_EXTENSION"
+    mark = folder / "_built_for.txt"
+    if not mark.exists():
+        return None, f"the extension has not been compiled; {_REBUILD}"
+    # torch keeps no binary interface across releases: loading would fail with mangled symbols, or worse, succeed.
+    built_for = mark.read_text().strip()
+    if _release(built_for) != _release(torch.__version__):
+        return None, f"the extension was built for torch {built_for}, this is torch {torch.__version__}; {_REBUILD}"
+    try:
+        return importlib.import_module("fedasd_fast._C"), None
+    except ImportError as error:
+        return None, f"the extension does not load ({error}); {_REBUILD}"
+
+
+module, reason = _load(Path(__file__).parents[1])
+available = module is not None
+devices: tuple[str, ...] = ()
+if available:
+    devices = ("cpu", "cuda") if module.build_info()["cuda_architectures"] else ("cpu",)
+_warned = False
+
+
+def missing(device: str) -> str:
+    """Why there is no fused kernel for this device."""
+    return reason or f"this build has no fused kernels for {device!r} tensors (it has: {', '.join(devices)})"
+
+
+def warn_once() -> None:
+    global _warned
+    if not _warned and not available:
+        _warned = True
+        warnings.warn(f"fedasd_fast runs on its slower PyTorch reference: {reason}", RuntimeWarning, stacklevel=4)
+
+
+def build_info() -> dict[str, Any]:
+    """What was compiled, what is active, for which CPU and GPU; `reason` says why nothing is."""
+    info: dict[str, Any] = {
+        "extension": available,
+        "reason": reason,
+        "devices": list(devices),
+        "torch_running": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "threads": torch.get_num_threads(),
+        "torch_built": None,
+        "compiler": None,
+        "cpu_capability": None,
+        "cuda_architectures": None,
+    }
+    if available:
+        info.update(module.build_info())
+    return info

@@ -1,0 +1,139 @@
+"""The loss as functions: the fused op where there is one for the device, else the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import reference
+from . import extension
+from .cache import TeacherRows
+
+
+def _fused(implementation: str, student_logits: Tensor) -> bool:
+    if not isinstance(student_logits, Tensor):
+        raise TypeError(f"student_logits is a {type(student_logits).__name__}; expected a torch.Tensor")
+    has_kernel = student_logits.device.type in extension.devices
+    if implementation == "auto":
+        if not has_kernel:
+            extension.warn_once()
+        return has_kernel
+    if implementation == "fused":
+        if not has_kernel:
+            raise RuntimeError(f"implementation = 'fused', but {extension.missing(student_logits.device.type)}")
+        return True
+    if implementation == "reference":
+        return False
+    raise ValueError(f"implementation = {implementation!r}; expected 'auto', 'fused' or 'reference'")
+
+
+def _call(op: Any, student: Tensor, teacher: Tensor | TeacherRows, targets: Tensor, prior: Tensor | None, *options: Any) -> Any:
+    """options: asd_weight, ce_weight, the four of TeacherCache, weighting, divergence, not_true, ignore_index."""
+    if isinstance(teacher, TeacherRows):
+        cache = teacher.cache
+        cache.check_built_for(*options[2:6], options[8], prior)
+        return op(
+            student, cache.rows, targets, None, teacher.rows, cache.targets, cache.constant, cache.log_weight,
+            cache.log_rows, *options,
+        )  # fmt: skip
+    return op(student, teacher, targets, prior, None, None, None, None, False, *options)
+
+
+def asd_loss(
+    student_logits: Tensor,
+    teacher_logits: Tensor | TeacherRows,
+    targets: Tensor,
+    label_prior: Tensor | None,
+    *,
+    temperature: float = 2.0,
+    entropy_temperature: float = 1.0,
+    entropy_power: float = 1.0,
+    prior_power: float = 1.0,
+    weighting: str = "adaptive",
+    divergence: str = "kl",
+    not_true: bool = False,
+    ignore_index: int = -100,
+    implementation: str = "auto",
+) -> Tensor:
+    """sum_i alpha_i D(teacher_i || student_i): the distillation term alone.
+
+    student_logits [B, C] or [K, B, C]; teacher_logits of the same shape, or cache[rows]; targets [B] or [K, B];
+    label_prior [C] or [K, C] (None with a cache or uniform weights).  Returns a scalar, or [K].
+    """
+    return asd_objective(
+        student_logits, teacher_logits, targets, label_prior, 1.0, ce_weight=0.0, temperature=temperature,
+        entropy_temperature=entropy_temperature, entropy_power=entropy_power, prior_power=prior_power,
+        weighting=weighting, divergence=divergence, not_true=not_true, ignore_index=ignore_index,
+        implementation=implementation,
+    )  # fmt: skip
+
+
+def asd_objective(
+    student_logits: Tensor,
+    teacher_logits: Tensor | TeacherRows,
+    targets: Tensor,
+    label_prior: Tensor | None,
+    asd_weight: float,
+    *,
+    ce_weight: float = 1.0,
+    temperature: float = 2.0,
+    entropy_temperature: float = 1.0,
+    entropy_power: float = 1.0,
+    prior_power: float = 1.0,
+    weighting: str = "adaptive",
+    divergence: str = "kl",
+    not_true: bool = False,
+    ignore_index: int = -100,
+    implementation: str = "auto",
+) -> Tensor:
+    """ce_weight * cross-entropy + asd_weight * asd_loss, in one fused op.  Arguments and result as asd_loss."""
+    options = (asd_weight, ce_weight, temperature, entropy_temperature, entropy_power, prior_power)
+    if _fused(implementation, student_logits):
+        op = torch.ops.fedasd.asd_objective.default
+        rest = (*options, weighting, divergence, not_true, ignore_index)
+        return _call(op, student_logits, teacher_logits, targets, label_prior, *rest)  # type: ignore[no-any-return]
+    return reference.asd_objective(
+        student_logits, teacher_logits, targets, label_prior, asd_weight, ce_weight=ce_weight, temperature=temperature,
+        entropy_temperature=entropy_temperature, entropy_power=entropy_power, prior_power=prior_power,
+        weighting=weighting, divergence=divergence, not_true=not_true, ignore_index=ignore_index,
+    )  # fmt: skip
+
+
+def asd_loss_and_grad(
+    student_logits: Tensor,
+    teacher_logits: Tensor | TeacherRows,
+    targets: Tensor,
+    label_prior: Tensor | None,
+    asd_weight: float,
+    ce_weight: float = 1.0,
+    *,
+    temperature: float = 2.0,
+    entropy_temperature: float = 1.0,
+    entropy_power: float = 1.0,
+    prior_power: float = 1.0,
+    weighting: str = "adaptive",
+    divergence: str = "kl",
+    not_true: bool = False,
+    ignore_index: int = -100,
+    implementation: str = "auto",
+) -> tuple[Tensor, Tensor]:
+    """The objective and its gradient with respect to student_logits, without an autograd graph.
+
+    Continue with student_logits.backward(grad).  With a client dimension each client has its own loss and gradient.
+    """
+    options = (asd_weight, ce_weight, temperature, entropy_temperature, entropy_power, prior_power)
+    if _fused(implementation, student_logits):
+        op = torch.ops.fedasd.asd_loss_and_grad.default
+        rest = (*options, weighting, divergence, not_true, ignore_index)
+        return _call(op, student_logits, teacher_logits, targets, label_prior, *rest)  # type: ignore[no-any-return]
+    with torch.enable_grad():
+        leaf = student_logits.detach().requires_grad_()
+        loss = reference.asd_objective(
+            leaf, teacher_logits, targets, label_prior, asd_weight, ce_weight=ce_weight, temperature=temperature,
+            entropy_temperature=entropy_temperature, entropy_power=entropy_power, prior_power=prior_power,
+            weighting=weighting, divergence=divergence, not_true=not_true, ignore_index=ignore_index,
+        )  # fmt: skip
+        (gradient,) = torch.autograd.grad(loss.sum(), leaf)
+    return loss.detach(), gradient

@@ -1,0 +1,83 @@
+"""Tracing and batching rules of the compiled ops (torch.ops.fedasd.*).
+
+Schemas, CPU kernels and derivatives are registered in csrc/torch.  Here: shapes for fake tensors, so that torch.compile
+and export see through the ops, and vmap, which maps a batch of clients onto the kernels' own client dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .cache import TeacherCache, TeacherRows
+from .checks import check_inputs, check_options, check_teacher
+
+TENSORS = 8  # the objective ops' leading arguments, see csrc/torch/ops.h
+
+
+def _check_objective(student: Tensor, teacher: Tensor, targets: Tensor, *rest: Any) -> None:
+    label_prior, rows = rest[0], rest[1]
+    asd_weight, ce_weight, *powers, weighting, divergence, _, _ = rest[6:]
+    del asd_weight, ce_weight
+    check_options(*powers, weighting, divergence)
+    view: Tensor | TeacherRows = teacher
+    if rows is not None:
+        view = TeacherRows(TeacherCache(teacher, *rest[3:5], rest[2], teacher, *powers, False, rest[5]), rows)
+    check_inputs(student, view, targets, label_prior, weighting)
+
+
+def _loss_like(student: Tensor) -> Tensor:
+    dtype = torch.float64 if student.dtype == torch.float64 else torch.float32
+    return student.new_empty(student.shape[:-2], dtype=dtype)
+
+
+def _fake_objective(*args: Any) -> Tensor:
+    _check_objective(*args)
+    return _loss_like(args[0])
+
+
+def _fake_loss_and_grad(*args: Any) -> tuple[Tensor, Tensor]:
+    _check_objective(*args)
+    return _loss_like(args[0]), torch.empty_like(args[0], memory_format=torch.contiguous_format)
+
+
+def _fake_cache(logits: Tensor, targets: Tensor, label_prior: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    check_options(*rest[:4])
+    check_teacher(logits, targets, label_prior)
+    numbers = logits.new_empty(targets.shape, dtype=torch.float64)
+    return logits.new_empty(logits.shape, dtype=rest[6]), numbers, torch.empty_like(numbers)
+
+
+def _vmap_rule(op: Callable[..., Any], tensors: int) -> Callable[..., Any]:
+    def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+        """[V, ..] of every tensor; a client dimension below it is folded in, [V, K, ..] -> [V K, ..]."""
+        size = info.batch_size
+        batched = []
+        for arg, dim in zip(args[:tensors], in_dims, strict=False):
+            if arg is not None:
+                arg = arg.expand(size, *arg.shape) if dim is None else arg.movedim(dim, 0)
+            batched.append(arg)
+        nested = batched[0].dim() == 4
+        if nested:
+            batched = [None if t is None else t.flatten(0, 1) for t in batched]
+        outputs = op(*batched, *args[tensors:])
+        single = isinstance(outputs, Tensor)
+        unfolded = tuple(t.unflatten(0, (size, -1)) if nested else t for t in ((outputs,) if single else outputs))
+        return (unfolded[0], 0) if single else (unfolded, (0,) * len(unfolded))
+
+    return rule
+
+
+def register() -> None:
+    """Called once, after the extension is loaded."""
+    fakes = {
+        "asd_objective": (_fake_objective, TENSORS),
+        "asd_loss_and_grad": (_fake_loss_and_grad, TENSORS),
+        "teacher_cache": (_fake_cache, 3),
+    }
+    for name, (fake, tensors) in fakes.items():
+        torch.library.register_fake(f"fedasd::{name}", fake)
+        torch.library.register_vmap(f"fedasd::{name}", _vmap_rule(getattr(torch.ops.fedasd, name), tensors))

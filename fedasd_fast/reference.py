@@ -1,0 +1,246 @@
+"""Adaptive Self-Distillation in plain PyTorch: what to read to understand the loss, and what the kernels are tested against.
+
+Equation numbers are those of the paper (Yashwanth et al., "Adaptive Self-Distillation for Minimizing Client Drift in
+Heterogeneous Federated Learning", TMLR 2024).  Everything stays in log space, so no softmax that underflows can
+turn a loss into NaN.  Works on any device and floating dtype, on [B, C] and [K, B, C], and can be differentiated twice.
+
+Shapes: student and teacher logits [.., B, C], targets [.., B], label_prior [.., C]; losses [..].
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .loss.cache import TeacherRows
+from .loss.checks import FLOATS, check_inputs, check_options, check_teacher, check_values, require
+
+
+class Teacher(NamedTuple):
+    """What ASD needs to know of the global model on a batch."""
+
+    log_s: Tensor  # [.., B, C] log q_g at temperature tau (Eq. 6)
+    s: Tensor  # [.., B, C] q_g itself
+    log_weight: Tensor  # [.., B] log of the un-normalised weight (Eq. 10)
+    s_log_s: Tensor | None = None  # [.., B] sum_c q_g log q_g, where only a cached row of probabilities is left
+
+
+def asd_loss(
+    student_logits: Tensor,
+    teacher_logits: Tensor | TeacherRows,
+    targets: Tensor,
+    label_prior: Tensor | None,
+    *,
+    temperature: float = 2.0,
+    entropy_temperature: float = 1.0,
+    entropy_power: float = 1.0,
+    prior_power: float = 1.0,
+    weighting: str = "adaptive",
+    divergence: str = "kl",
+    not_true: bool = False,
+    ignore_index: int = -100,
+) -> Tensor:
+    """sum_i alpha_i D(q_g(x_i) || q_k(x_i)), Eq. 5 with the weight lambda in units of the batch size."""
+    options = (temperature, entropy_temperature, entropy_power, prior_power, not_true)
+    check_options(*options[:4], weighting, divergence)
+    check_inputs(student_logits, teacher_logits, targets, label_prior, weighting)
+    check_values(teacher_logits, targets, label_prior, student_logits.shape[-1], weighting, ignore_index)
+
+    valid = targets != ignore_index  # [.., B]
+    label = targets.long().where(valid, 0)
+    z = _sanitise(student_logits, valid)
+    not_true = not_true and z.shape[-1] > 1  # one class has no other
+    if isinstance(teacher_logits, TeacherRows):
+        teacher_logits.cache.check_built_for(*options, label_prior)
+        teacher = _cached_teacher(teacher_logits, valid, z.dtype)
+    else:
+        t = _sanitise(teacher_logits, valid).to(z.dtype)
+        teacher = _teacher(t, label, label_prior, *options[:4], not_true, weighting)
+
+    alpha = normalised_weights(teacher.log_weight, valid, weighting)  # [.., B]
+    x = _without_true_class(z, label) if not_true else z
+    return (alpha * _divergence(x / temperature, teacher, divergence)).sum(-1)
+
+
+def asd_objective(
+    student_logits: Tensor,
+    teacher_logits: Tensor | TeacherRows,
+    targets: Tensor,
+    label_prior: Tensor | None,
+    asd_weight: float,
+    *,
+    ce_weight: float = 1.0,
+    ignore_index: int = -100,
+    temperature: float = 2.0,
+    entropy_temperature: float = 1.0,
+    entropy_power: float = 1.0,
+    prior_power: float = 1.0,
+    weighting: str = "adaptive",
+    divergence: str = "kl",
+    not_true: bool = False,
+) -> Tensor:
+    """f_k = L_k + lambda L_k^ASD, Eq. 2: cross-entropy plus the weighted distillation term."""
+    distillation = asd_loss(
+        student_logits,
+        teacher_logits,
+        targets,
+        label_prior,
+        temperature=temperature,
+        entropy_temperature=entropy_temperature,
+        entropy_power=entropy_power,
+        prior_power=prior_power,
+        weighting=weighting,
+        divergence=divergence,
+        not_true=not_true,
+        ignore_index=ignore_index,
+    )
+    loss = torch.zeros_like(distillation)
+    if asd_weight != 0:
+        loss = loss + asd_weight * distillation
+    if ce_weight != 0:
+        loss = loss + ce_weight * cross_entropy(student_logits, targets, ignore_index)
+    return loss
+
+
+def teacher_cache(
+    teacher_logits: Tensor,
+    targets: Tensor,
+    label_prior: Tensor,
+    temperature: float,
+    entropy_temperature: float,
+    entropy_power: float,
+    prior_power: float,
+    not_true: bool,
+    ignore_index: int,
+    dtype: torch.dtype,
+    log_rows: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The tensors of a TeacherCache: rows [.., N, C], sum s log s [.., N] and log weights [.., N]."""
+    check_options(temperature, entropy_temperature, entropy_power, prior_power)
+    check_teacher(teacher_logits, targets, label_prior)
+    check_values(teacher_logits, targets, label_prior, teacher_logits.shape[-1], "adaptive", ignore_index)
+    require(dtype in FLOATS, f"dtype = {dtype}; expected float32, float64, float16 or bfloat16")
+    valid = targets != ignore_index
+    label = targets.long().where(valid, 0)
+    t = _sanitise(teacher_logits, valid)
+    x = (_without_true_class(t, label) if not_true and t.shape[-1] > 1 else t) / temperature
+    log_s = torch.log_softmax(x, -1)
+    rows = (log_s if log_rows else log_s.exp()).to(dtype).masked_fill(~valid.unsqueeze(-1), 0)
+    # From the rows as they are stored, see _divergence.
+    shift = x.amax(-1, keepdim=True)
+    constant = _expectation(rows.to(x.dtype), x - shift) - torch.logsumexp(x - shift, -1)
+    if log_rows:
+        constant = torch.zeros_like(constant)
+    log_weight = log_weights(t, label, label_prior, entropy_temperature, entropy_power, prior_power)
+    return rows, constant.double(), log_weight.double()
+
+
+def cross_entropy(student_logits: Tensor, targets: Tensor, ignore_index: int = -100) -> Tensor:
+    """L_k, Eq. 3: mean over the valid rows of -log u[y]; 0 where no row is valid."""
+    valid = targets != ignore_index
+    label = targets.long().where(valid, 0)
+    log_u = torch.log_softmax(_sanitise(student_logits, valid), -1)
+    nll = -log_u.gather(-1, label.unsqueeze(-1)).squeeze(-1)
+    return nll.masked_fill(~valid, 0).sum(-1) / valid.sum(-1).clamp_min(1)
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """H(softmax(logits)), Eq. 11."""
+    log_h = torch.log_softmax(logits, -1)
+    return -_expectation(log_h.exp(), log_h)
+
+
+def log_weights(
+    teacher_logits: Tensor,
+    label: Tensor,
+    label_prior: Tensor,
+    entropy_temperature: float = 1.0,
+    entropy_power: float = 1.0,
+    prior_power: float = 1.0,
+) -> Tensor:
+    """log of Eq. 10: alpha_hat = exp(-H) / p[y], each factor with its power.  [.., B]"""
+    prior = label_prior.to(teacher_logits.dtype)
+    # Where values cannot be checked (compiled or captured code) a share of 0 counts as the smallest one there is.
+    smallest = prior.masked_fill(~(prior > 0), math.inf).amin(-1, keepdim=True)
+    share = torch.maximum(prior, smallest).gather(-1, label)
+    return -entropy_power * entropy(teacher_logits / entropy_temperature) - prior_power * share.log()
+
+
+def normalised_weights(log_weight: Tensor, valid: Tensor, weighting: str = "adaptive") -> Tensor:
+    """alpha, Eq. 9: weights that sum to one over the valid rows of the batch; uniform: all equal."""
+    if weighting == "uniform":
+        log_weight = torch.zeros_like(log_weight)
+    alpha = torch.softmax(log_weight.masked_fill(~valid, -math.inf), -1)
+    return alpha.masked_fill(~valid, 0)  # also turns the NaN of a batch without valid rows into 0
+
+
+def _teacher(
+    t: Tensor,
+    label: Tensor,
+    label_prior: Tensor | None,
+    temperature: float,
+    entropy_temperature: float,
+    entropy_power: float,
+    prior_power: float,
+    not_true: bool,
+    weighting: str,
+) -> Teacher:
+    log_s = torch.log_softmax((_without_true_class(t, label) if not_true else t) / temperature, -1)
+    s = log_s.exp()
+    if weighting == "uniform":
+        log_weight = torch.zeros_like(s[..., 0])
+    else:
+        assert label_prior is not None  # check_inputs has seen to it
+        log_weight = log_weights(t, label, label_prior, entropy_temperature, entropy_power, prior_power)
+    return Teacher(log_s, s, log_weight)
+
+
+def _cached_teacher(view: TeacherRows, valid: Tensor, dtype: torch.dtype) -> Teacher:
+    cache, rows = view.cache, view.rows.long().where(valid, 0)
+    stored = cache.rows.gather(-2, rows.unsqueeze(-1).expand(*rows.shape, cache.rows.shape[-1])).to(dtype)
+    stored = _sanitise(stored, valid)
+    log_weight = cache.log_weight.gather(-1, rows).to(dtype)
+    if cache.log_rows:
+        return Teacher(stored, stored.exp(), log_weight)
+    return Teacher(stored.log(), stored, log_weight, cache.constant.gather(-1, rows).to(dtype))
+
+
+def _divergence(x: Tensor, teacher: Teacher, divergence: str) -> Tensor:
+    """Row by row, from the student's logits at temperature, x = z / tau.  [.., B]"""
+    log_q = torch.log_softmax(x, -1)  # Eq. 7
+    q = log_q.exp()
+    log_s, s = teacher.log_s, teacher.s
+    if divergence == "kl":  # Eq. 8; with not_true Eq. 19
+        if teacher.s_log_s is None:
+            return _expectation(s, log_s, log_q)
+        # A cached row may have been rounded to half precision and no longer sum to one: take the student's
+        # normaliser out of the sum, as if it did, so that student == teacher still gives 0.
+        shift = x.amax(-1, keepdim=True).detach()
+        return teacher.s_log_s - _expectation(s, x - shift) + torch.logsumexp(x - shift, -1)
+    if divergence == "reverse_kl":
+        return _expectation(q, log_q, log_s)
+    # Jensen-Shannon.  Classes that both exclude are taken out, for logaddexp(-inf, -inf) has no derivative.
+    neither = (s == 0) & (q == 0)
+    log_m = torch.logaddexp(log_s.masked_fill(neither, 0), log_q.masked_fill(neither, 0)) - math.log(2)
+    return 0.5 * (_expectation(s, log_s, log_m) + _expectation(q, log_q, log_m))
+
+
+def _expectation(p: Tensor, log_a: Tensor, log_b: Tensor | None = None) -> Tensor:
+    """sum_c p_c (log a_c - log b_c), where classes with p = 0 count as nothing whatever their logarithm.  [.., B]"""
+    difference = log_a if log_b is None else log_a - log_b
+    return (p * difference.masked_fill(p == 0, 0)).sum(-1)
+
+
+def _without_true_class(logits: Tensor, label: Tensor) -> Tensor:
+    """FedNTD: the softmax then runs over the C - 1 classes c != y."""
+    return logits.scatter(-1, label.unsqueeze(-1), -math.inf)
+
+
+def _sanitise(logits: Tensor, valid: Tensor) -> Tensor:
+    """Ignored rows may hold anything, also NaN: replace them.  Half precision is computed in float32."""
+    if logits.dtype in (torch.float16, torch.bfloat16):
+        logits = logits.float()
+    return logits.masked_fill(~valid.unsqueeze(-1), 0)

@@ -1,0 +1,72 @@
+"""Builds fedasd_fast._C.  Everything static is in pyproject.toml.
+
+Environment: FEDASD_FORCE_CPU=1 leaves CUDA out; FORCE_CUDA=1 or TORCH_CUDA_ARCH_LIST puts it in even
+where no GPU is visible; MAX_JOBS limits parallel compilers; DEBUG=1 builds with -O0 -g.
+FEDASD_NO_EXTENSION=1 installs the pure-Python package (the reference implementation).
+"""
+
+import os
+from pathlib import Path
+
+import torch
+from setuptools import setup
+from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CppExtension, CUDAExtension, include_paths
+
+ROOT = Path(__file__).parent
+
+
+def flag(name: str) -> bool:
+    return os.environ.get(name, "0").lower() not in ("", "0", "false", "no", "off")
+
+
+def sources(*patterns: str) -> list[str]:
+    return sorted(str(p.relative_to(ROOT)) for pattern in patterns for p in ROOT.glob(pattern))
+
+
+def use_cuda() -> bool:
+    if flag("FEDASD_FORCE_CPU") or not sources("csrc/cuda/*.cu"):
+        return False
+    if flag("FORCE_CUDA") or os.environ.get("TORCH_CUDA_ARCH_LIST"):
+        return True
+    return torch.version.cuda is not None and CUDA_HOME is not None
+
+
+def extension() -> CppExtension:
+    # -fopenmp only when compiling: at::parallel_for then runs on the OpenMP library torch has already
+    # loaded.  Linking another one would give two thread pools that fight for the cores.
+    flags = ["-Wall", "-Wextra", "-Wno-psabi", "-fopenmp"]
+    flags += ["-O0", "-g"] if flag("DEBUG") else ["-O3", "-g0"]
+    flags += [f"-isystem{path}" for path in include_paths()]  # warnings are about our code only
+    common = {
+        "name": "fedasd_fast._C",
+        "sources": sources("csrc/cpu/*.cpp", "csrc/torch/*.cpp"),
+        "extra_compile_args": {"cxx": flags},
+    }
+    if not use_cuda():
+        return CppExtension(**common)
+    common["sources"] += sources("csrc/cuda/*.cu")
+    common["extra_compile_args"]["nvcc"] = ["-O3"]
+    return CUDAExtension(**common)
+
+
+class Build(BuildExtension):
+    """Leaves the torch version beside the library, to be read before the library is loaded."""
+
+    def build_extension(self, ext):
+        super().build_extension(ext)
+        self.write_torch_version(ext)
+
+    def copy_extensions_to_source(self):
+        super().copy_extensions_to_source()
+        for ext in self.extensions:
+            self.write_torch_version(ext)
+
+    def write_torch_version(self, ext):
+        library = Path(self.get_ext_fullpath(ext.name))
+        (library.parent / "_built_for.txt").write_text(torch.__version__ + "\n")
+
+
+if flag("FEDASD_NO_EXTENSION"):
+    setup()
+else:
+    setup(ext_modules=[extension()], cmdclass={"build_ext": Build})
