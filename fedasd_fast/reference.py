@@ -44,8 +44,8 @@ def asd_loss(
     ignore_index: int = -100,
 ) -> Tensor:
     """sum_i alpha_i D(q_g(x_i) || q_k(x_i)), Eq. 5 with the weight lambda in units of the batch size."""
-    options = (temperature, entropy_temperature, entropy_power, prior_power, not_true)
-    check_options(*options[:4], weighting, divergence)
+    key = (temperature, entropy_temperature, entropy_power, prior_power, not_true)
+    check_options(*key[:4], weighting, divergence)
     check_inputs(student_logits, teacher_logits, targets, label_prior, weighting)
     check_values(teacher_logits, targets, label_prior, student_logits.shape[-1], weighting, ignore_index)
 
@@ -54,11 +54,11 @@ def asd_loss(
     z = _sanitise(student_logits, valid)
     not_true = not_true and z.shape[-1] > 1  # one class has no other
     if isinstance(teacher_logits, TeacherRows):
-        teacher_logits.cache.check_built_for(*options, label_prior)
+        teacher_logits.cache.check_built_for(key, label_prior)
         teacher = _cached_teacher(teacher_logits, valid, z.dtype)
     else:
         t = _sanitise(teacher_logits, valid).to(z.dtype)
-        teacher = _teacher(t, label, label_prior, *options[:4], not_true, weighting)
+        teacher = _teacher(t, label, label_prior, *key[:4], not_true, weighting)
 
     alpha = normalised_weights(teacher.log_weight, valid, weighting)  # [.., B]
     x = _without_true_class(z, label) if not_true else z

@@ -5,13 +5,21 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <type_traits>
+#include <utility>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
 #include "../asd/formulas.h"
 #include "batch.h"
+
+#if defined(__has_builtin)
+#define FEDASD_HAS_SHUFFLE __has_builtin(__builtin_shufflevector)
+#else
+#define FEDASD_HAS_SHUFFLE 0
+#endif
 
 #if defined(FEDASD_TARGET)
 #define FEDASD_PRAGMA_(text) _Pragma(#text)

@@ -1,8 +1,7 @@
 // The row passes, compiled once for each instruction set (see kernels_*.cpp).
 //
-// For a group of rows: one pass for the maxima, one for the exponentials and their sums, one for the
-// gradient and the divergence's sum.  A row of at most one tile is read from memory once and stays in
-// L1; a longer one is re-read tile by tile from L2.
+// One pass for the maxima, one for the exponentials and their sums, one for the gradient and the
+// divergence's sum.  A row of at most one tile stays in L1 between them; a longer one is re-read from L2.
 
 // A softmax at a second temperature needs no second exponential when it is the same or twice as cold:
 // exp(x) = exp(x/2)^2, the case of tau = 2 beside the cross-entropy's and the entropy's 1.
@@ -25,17 +24,24 @@ inline Vec<T> product_or_zero(Vec<T> weight, Vec<T> x) {
   return weight == Vec<T>{} ? Vec<T>{} : weight * x;
 }
 
+// A block is computed pass by pass, so that while one row waits for its horizontal sum the next is already
+// being read.  Its rows share the tiles; rows longer than a tile come alone and are re-read in each pass.
+constexpr int kBlock = 8;
+
 template <class T>
 struct Tiles {
   alignas(64) T first[kTile], second[kTile], exps[kTile], out[kTile];
 };
 
-// The rows [begin, begin + count) of the batch, and where the teacher has them.
-template <class L>
+// Some rows of the batch (one, or one a lane), and where the teacher has them.
+template <class T, class L>
 struct Rows {
-  int64_t row[L::rows], teacher_row[L::rows], label[L::rows];
+  const Client& c;
+  int64_t begin, row[L::rows], teacher_row[L::rows], label[L::rows];
   int count;
-  Rows(const Client& c, int64_t begin, int64_t end) : count(int(end - begin < L::rows ? end - begin : L::rows)) {
+
+  Rows(const Client& client, int64_t first, int64_t end)
+      : c(client), begin(first), count(int(end - first < L::rows ? end - first : L::rows)) {
     for (int r = 0; r < count; ++r) {
       row[r] = begin + r;
       teacher_row[r] = c.rows.teacher_row[begin + r];
@@ -44,282 +50,369 @@ struct Rows {
   }
   Group own() const { return {row, label, count}; }
   Group teacher() const { return {teacher_row, label, count}; }
-  // One number a row, 0 for absent rows.
+
+  // One number a row, 0 for absent and ignored rows.
   template <class F>
   typename L::Scalar gather(F f) const {
-    decltype(f(0)) lanes[L::rows] = {};
+    T lanes[L::rows] = {};
     for (int r = 0; r < count; ++r)
       if (label[r] >= 0) lanes[r] = f(r);
     return L::scalar(lanes);
   }
+  template <class V>
+  void put(double* to, V value) const { L::put(to + begin, count, value); }
 };
 
+// A source of logits or probabilities, read tile by tile; a row of one tile is read once and kept.
 template <class T, class L>
-__attribute__((noinline)) typename L::Scalar row_max(const Matrix& m, const Group& g, int64_t classes, bool not_true, T* buffer, const T*& tile) {
-  const T lowest = -std::numeric_limits<T>::infinity();
-  Vec<T> best = splat<T>(lowest);
-  for (int64_t c0 = 0; c0 < classes; c0 += L::classes) {
-    const int64_t n = classes - c0 < L::classes ? classes - c0 : L::classes;
-    tile = L::load_tile(m, g, c0, n, lowest, not_true, buffer);
-    if (not_true) at_true_class<L>(g, c0, n, buffer, [&](T& x, int) { x = lowest; });
-    for (int64_t i = 0; i < L::vectors(n); ++i) {
-      const Vec<T> v = load<T>(tile + i * kLanes<T>);
-      best = v > best ? v : best;
+struct Reader {
+  const Matrix& matrix;
+  Group group;
+  int64_t classes;
+  bool exclude_true;  // give the true class the value `pad`
+  T pad;
+  T* buffer;
+  typename L::In tile{};
+  int64_t loaded = -1;
+
+  const typename L::In& at(int64_t c0, int64_t n) {
+    if (loaded == c0) return tile;
+    tile = L::load_tile(matrix, group, c0, n, pad, exclude_true, buffer);
+    if (exclude_true) at_true_class<L>(group, c0, n, buffer, [&](T& x, int) { x = pad; });
+    loaded = c0;
+    return tile;
+  }
+  template <class F>
+  void each_tile(F f) {
+    for (int64_t c0 = 0; c0 < classes; c0 += L::classes) {
+      const int64_t n = classes - c0 < L::classes ? classes - c0 : L::classes;
+      f(at(c0, n), c0, n);
     }
   }
-  return L::max(best);
-}
-
-// Passes 1 and 2 over the teacher's logits; with `cache`, also the row itself and its sum s log s.
-template <class T, class L, Second second>
-void teacher_group(const Client& c, const Options& o, const CacheRows* cache, int64_t begin, int64_t end) {
-  using S = typename L::Scalar;
-  Tiles<T> tiles;
-  const Rows<L> rows(c, begin, end);
-  const Group g = rows.teacher();
-  const T inv_tau = T(1 / o.temperature), inv_tau_h = T(1 / o.entropy_temperature);
-  const T lowest = -std::numeric_limits<T>::infinity();
-  const bool one_tile = c.classes <= L::classes;
-
-  const T* t = nullptr;
-  const S shift = row_max<T, L>(c.teacher, g, c.classes, o.not_true, tiles.first, t);
-  auto reload = [&](int64_t c0, int64_t n) {
-    if (one_tile) return;
-    t = L::load_tile(c.teacher, g, c0, n, lowest, o.not_true, tiles.first);
-    if (o.not_true) at_true_class<L>(g, c0, n, tiles.first, [&](T& x, int) { x = lowest; });
-  };
-
-  typename L::Total total{}, total_h{}, moment{};
-  for (int64_t c0 = 0; c0 < c.classes; c0 += L::classes) {
-    const int64_t n = c.classes - c0 < L::classes ? c.classes - c0 : L::classes;
-    reload(c0, n);
-    Vec<T> sum{}, sum_h{}, sum_moment{};
-    for (int64_t i = 0; i < L::vectors(n); ++i) {
-      const Vec<T> x = load<T>(t + i * kLanes<T>) - shift;
-      const Vec<T> e = exp_nonpositive<T>(x * inv_tau);
-      store<T>(tiles.exps + i * kLanes<T>, e);
-      sum += e;
-      if constexpr (second != Second::none) {
-        const Vec<T> e_h = second_exp<T, second>(e, x, inv_tau_h);
-        sum_h += e_h;
-        sum_moment += product_or_zero<T>(e_h, x);
+  typename L::Scalar max() {
+    Vec<T> best = splat<T>(-std::numeric_limits<T>::infinity());
+    each_tile([&](const typename L::In& x, int64_t, int64_t n) {
+      for (int64_t i = 0; i < L::vectors(n); ++i) {
+        const Vec<T> v = x[i];
+        best = v > best ? v : best;
       }
-    }
-    total += L::sum(sum);
-    total_h += L::sum(sum_h);
-    moment += L::sum(sum_moment);
+    });
+    return L::max(best);
   }
-  if (second != Second::none && o.not_true) {
-    // The entropy is over all classes: put the true class back, on the common maximum.
-    const S true_logit = rows.gather([&](int r) { return element<T>(c.teacher, rows.teacher_row[r], rows.label[r]); });
-    const S top = true_logit > shift ? true_logit : shift;
-    const S rest = shift - top, own = true_logit - top;
+};
+
+// The sums of a softmax at tau and of a second one, over shifted logits; `exps` keeps the first's terms.
+template <class T, class L, Second second, bool moment>
+struct Sums {
+  typename L::Total first{}, other{}, other_moment{};
+
+  void over(Reader<T, L>& logits, typename L::Scalar shift, T scale, T other_scale, T* exps) {
+    logits.each_tile([&](const typename L::In& x, int64_t, int64_t n) {
+      Vec<T> sum{}, sum_other{}, sum_moment{};
+      for (int64_t i = 0; i < L::vectors(n); ++i) {
+        const Vec<T> shifted = x[i] - shift;
+        const Vec<T> e = exp_nonpositive<T>(shifted * scale);
+        store<T>(exps + i * kLanes<T>, e);
+        sum += e;
+        if constexpr (second != Second::none) {
+          const Vec<T> e_other = second_exp<T, second>(e, shifted, other_scale);
+          sum_other += e_other;
+          if constexpr (moment) sum_moment += product_or_zero<T>(e_other, shifted);
+        }
+      }
+      first += L::sum(sum);
+      other += L::sum(sum_other);
+      other_moment += L::sum(sum_moment);
+    });
+  }
+};
+
+// The teacher's passes: its softmax sums and, with `cache`, the row itself and its sum s log s.
+template <class T, class L, Second second>
+struct TeacherPasses {
+  using S = typename L::Scalar;
+  const Options& o;
+  Rows<T, L> rows;
+  Reader<T, L> t;
+  T inv_tau, inv_tau_h;
+  T* exps;
+  S shift{};
+  Sums<T, L, second, true> sums;
+
+  TeacherPasses(const Client& c, const Options& options, int64_t begin, int64_t end, T* buffer, T* exps_)
+      : o(options), rows(c, begin, end),
+        t{c.teacher, rows.teacher(), c.classes, o.not_true, -std::numeric_limits<T>::infinity(), buffer},
+        inv_tau(T(1 / o.temperature)), inv_tau_h(T(1 / o.entropy_temperature)), exps(exps_) {}
+
+  void maximum() { shift = t.max(); }
+
+  void exponentials() {
+    sums.over(t, shift, inv_tau, inv_tau_h, exps);
+    if (second != Second::none && o.not_true) include_true_class();
+    const RowNumbers& numbers = rows.c.rows;
+    rows.put(numbers.teacher_shift, shift);
+    rows.put(numbers.teacher_sum, sums.first);
+    if (second == Second::none) return;
+    rows.put(numbers.entropy_sum, sums.other);
+    rows.put(numbers.entropy_moment, sums.other_moment);
+  }
+
+  // The entropy is over all classes: put the true class back, on the common maximum.
+  void include_true_class() {
+    const S own_logit = rows.gather([&](int r) { return element<T>(rows.c.teacher, rows.teacher_row[r], rows.label[r]); });
+    const S top = own_logit > shift ? own_logit : shift;
+    const S rest = shift - top, own = own_logit - top;
     const S scale = L::exp(rest * inv_tau_h), e = L::exp(own * inv_tau_h);
     const S zero{};
-    moment = scale * (moment + rest * total_h) + (e == zero ? zero : e * own);
-    total_h = scale * total_h + e;
+    sums.other_moment = scale * (sums.other_moment + rest * sums.other) + (e == zero ? zero : e * own);
+    sums.other = scale * sums.other + e;
   }
-  L::put(c.rows.teacher_shift + begin, rows.count, shift);
-  L::put(c.rows.teacher_sum + begin, rows.count, total);
-  if (second != Second::none) {
-    L::put(c.rows.entropy_sum + begin, rows.count, total_h);
-    L::put(c.rows.entropy_moment + begin, rows.count, moment);
-  }
-  if (!cache) return;
 
-  const S inverse = S(1 / total);
-  const S log_sum = L::log(total);
-  typename L::Total mean{};
-  for (int64_t c0 = 0; c0 < c.classes; c0 += L::classes) {
-    const int64_t n = c.classes - c0 < L::classes ? c.classes - c0 : L::classes;
-    reload(c0, n);
-    for (int64_t i = 0; i < L::vectors(n); ++i) {
-      const Vec<T> x = (load<T>(t + i * kLanes<T>) - shift) * inv_tau;
-      Vec<T> s = (one_tile ? load<T>(tiles.exps + i * kLanes<T>) : exp_nonpositive<T>(x)) * inverse;
-      store<T>(tiles.out + i * kLanes<T>, cache->logarithms ? x - log_sum : s);
-    }
-    store_tile<L>(cache->data, cache->type, rows.own(), c.classes, c0, n, tiles.out);
-    // The sum uses the row as it was stored, so that a student equal to the teacher has divergence 0
-    // in every storage type.
-    if (cache->logarithms) continue;
-    const Matrix stored{cache->data, cache->type, c.classes, 1};
-    const T* s = L::load_tile(stored, rows.own(), c0, n, T(0), false, tiles.out);
-    Vec<T> sum{};
-    for (int64_t i = 0; i < L::vectors(n); ++i) {
-      const Vec<T> x = (load<T>(t + i * kLanes<T>) - shift) * inv_tau;
-      sum += product_or_zero<T>(load<T>(s + i * kLanes<T>), x);
-    }
-    mean += L::sum(sum);
+  void write(const CacheRows& cache, T* out) {
+    const S inverse = S(1 / sums.first), log_sum = L::log(sums.first);
+    const bool kept = t.classes <= L::classes;
+    typename L::Total mean{};
+    t.each_tile([&](const typename L::In& x, int64_t c0, int64_t n) {
+      for (int64_t i = 0; i < L::vectors(n); ++i) {
+        const Vec<T> scaled = (x[i] - shift) * inv_tau;
+        const Vec<T> s = (kept ? load<T>(exps + i * kLanes<T>) : exp_nonpositive<T>(scaled)) * inverse;
+        store<T>(out + i * kLanes<T>, cache.logarithms ? scaled - log_sum : s);
+      }
+      store_tile<L>(cache.data, cache.type, rows.own(), t.classes, c0, n, out);
+      if (cache.logarithms) return;
+      // The sum uses the row as it was stored, so that a student equal to the teacher has divergence 0
+      // in every storage type.
+      const Matrix stored{cache.data, cache.type, t.classes, 1};
+      const typename L::In s = L::load_tile(stored, rows.own(), c0, n, T(0), true, out);
+      Vec<T> sum{};
+      for (int64_t i = 0; i < L::vectors(n); ++i) sum += product_or_zero<T>(s[i], (x[i] - shift) * inv_tau);
+      mean += L::sum(sum);
+    });
+    rows.put(rows.c.rows.cross, mean);
   }
-  L::put(c.rows.cross + begin, rows.count, mean);
-}
+};
 
-// All three passes over the student, with the teacher's rows beside it.
-template <class T, class L, bool logarithms, Divergence divergence, Second ce>
-void student_group(const Client& c, const Options& o, int64_t begin, int64_t end) {
+// What the last passes know of a row.  Loops work on a copy: its fields then stay in registers, while a
+// store through a pointer could change those of an object in memory.
+template <class T, class L, bool logarithms, Divergence divergence>
+struct RowConstants {
   using S = typename L::Scalar;
-  Tiles<T> tiles;
-  const Rows<L> rows(c, begin, end);
-  const Group own = rows.own(), teacher = rows.teacher();
-  const T inv_tau = T(1 / o.temperature);
-  const T lowest = -std::numeric_limits<T>::infinity();
-  const bool one_tile = c.classes <= L::classes;
-  const bool raw = c.teacher_rows == TeacherRows::logits;
+  S shift{}, inverse{}, mean{};
+  S asd{};                   // lambda alpha / tau
+  S ce_scale{}, ce_true{};   // cross-entropy gradient: ce_scale exp(z') + ce_true [c == y]
+  S t_shift{}, t_inverse{};  // s = exp((t - t_shift) t_scale) t_inverse
+  T inv_tau = 1, t_scale = 1;
+  const T* exps = nullptr;  // exp(z'/tau) of the whole row, or null
 
-  // 1. maximum
-  const T* z = nullptr;
-  const S shift = row_max<T, L>(c.student, own, c.classes, o.not_true, tiles.first, z);
-  auto reload_student = [&](int64_t c0, int64_t n) {
-    if (one_tile) return;
-    z = L::load_tile(c.student, own, c0, n, lowest, o.not_true, tiles.first);
-    if (o.not_true) at_true_class<L>(own, c0, n, tiles.first, [&](T& x, int) { x = lowest; });
-  };
-
-  // 2. exponentials
-  typename L::Total total{}, total_ce{};
-  for (int64_t c0 = 0; c0 < c.classes; c0 += L::classes) {
-    const int64_t n = c.classes - c0 < L::classes ? c.classes - c0 : L::classes;
-    reload_student(c0, n);
-    Vec<T> sum{}, sum_ce{};
-    for (int64_t i = 0; i < L::vectors(n); ++i) {
-      const Vec<T> x = load<T>(z + i * kLanes<T>) - shift;
-      const Vec<T> e = exp_nonpositive<T>(x * inv_tau);
-      store<T>(tiles.exps + i * kLanes<T>, e);
-      sum += e;
-      if constexpr (ce != Second::none) sum_ce += second_exp<T, ce>(e, x, T(1));
-    }
-    total += L::sum(sum);
-    total_ce += L::sum(sum_ce);
+  Vec<T> student_exp(Vec<T> shifted, int64_t i) const {
+    return exps ? load<T>(exps + i * kLanes<T>) : exp_nonpositive<T>(shifted * inv_tau);
   }
-
-  // Row coefficients.  alpha and the counts are known, so each class needs only multiplications.
-  const S inverse = S(1 / total);
-  const S asd = rows.gather([&](int r) {
-    const double half = divergence == Divergence::js ? 0.5 : 1.0;
-    return T(o.asd_weight * c.rows.weight[rows.row[r]] * half / o.temperature);
-  });
-  const T ce_weight = T(c.valid > 0 ? o.ce_weight / double(c.valid) : 0.0);
-  S ce_scale{}, ce_true{};  // gradient of the cross-entropy: ce_scale exp(z') + ce_true [c == y]
-  if constexpr (ce != Second::none) {
-    const S true_logit = rows.gather([&](int r) { return element<T>(c.student, rows.row[r], rows.label[r]); });
-    S top = shift, scale = S{} + T(1), e = S{};
-    if (o.not_true) {  // the sums above leave the true class out; put it back, on the common maximum
-      top = true_logit > shift ? true_logit : shift;
-      scale = L::exp(shift - top);
-      e = L::exp(true_logit - top);
-      total_ce = total_ce * scale + e;
-    }
-    const S inverse_ce = S(1 / total_ce);
-    ce_scale = scale * inverse_ce * ce_weight;
-    ce_true = (e * inverse_ce - T(1)) * ce_weight;
-    L::put(c.rows.ce_sum + begin, rows.count, total_ce);
-    L::put_difference(c.rows.ce_margin + begin, rows.count, top, true_logit);
-  }
-  L::put(c.rows.student_sum + begin, rows.count, total);
-
-  // The teacher's row: s and, up to a row constant, log s.
-  const T teacher_scale = raw ? inv_tau : T(1);
-  const S teacher_shift = raw ? rows.gather([&](int r) { return T(c.rows.teacher_shift[rows.row[r]]); }) : S{};
-  const S teacher_inverse = raw ? rows.gather([&](int r) { return T(1 / c.rows.teacher_sum[rows.row[r]]); }) : S{} + T(1);
-  const T* t = nullptr;
-  auto load_teacher = [&](int64_t c0, int64_t n) {
-    const bool exclude = o.not_true && logarithms;
-    t = L::load_tile(c.teacher, teacher, c0, n, logarithms ? lowest : T(0), exclude, tiles.second);
-    if (exclude) at_true_class<L>(teacher, c0, n, tiles.second, [&](T& x, int) { x = lowest; });
-  };
-  auto log_s = [&](int64_t i) -> Vec<T> {
-    const Vec<T> v = load<T>(t + i * kLanes<T>);
-    if constexpr (logarithms) return (v - teacher_shift) * teacher_scale;
-    return log<T>(v);
-  };
-  auto probability = [&](int64_t i) -> Vec<T> {
-    if constexpr (!logarithms) return load<T>(t + i * kLanes<T>);
-    Vec<T> s = exp_nonpositive<T>(log_s(i)) * teacher_inverse;
-    FEDASD_ROUNDED(s);
-    return s;
-  };
-  auto shifted = [&](int64_t i) -> Vec<T> { return (load<T>(z + i * kLanes<T>) - shift); };
-  auto student_exp = [&](int64_t i) -> Vec<T> {
-    return one_tile ? load<T>(tiles.exps + i * kLanes<T>) : exp_nonpositive<T>(shifted(i) * inv_tau);
-  };
-  auto student_probability = [&](Vec<T> e) -> Vec<T> {
+  Vec<T> student_probability(Vec<T> e) const {
     Vec<T> q = e * inverse;
     FEDASD_ROUNDED(q);
     return q;
-  };
-  // log(x / m) with m the mean of s and q; 0 where x is 0, so that x log(x/m) is.
-  auto log_over_mean = [&](Vec<T> x, Vec<T> s, Vec<T> q) -> Vec<T> {
-    const Vec<T> ratio = (x + x) / (s + q);
-    return x == Vec<T>{} ? Vec<T>{} : log<T>(ratio);
-  };
-  // reverse_kl: log(q/s) up to a row constant.
-  auto log_ratio = [&](int64_t i, Vec<T> q) -> Vec<T> {
-    return q == Vec<T>{} ? Vec<T>{} : shifted(i) * inv_tau - log_s(i);
-  };
-  auto each_tile = [&](auto f) {
-    for (int64_t c0 = 0; c0 < c.classes; c0 += L::classes) {
-      const int64_t n = c.classes - c0 < L::classes ? c.classes - c0 : L::classes;
-      reload_student(c0, n);
-      load_teacher(c0, n);
-      f(c0, n);
+  }
+  // log s, up to a row constant if the teacher's rows are logits.
+  Vec<T> teacher_log(Vec<T> v) const {
+    if constexpr (logarithms) return (v - t_shift) * t_scale;
+    return log<T>(v);
+  }
+  Vec<T> teacher_probability(Vec<T> v) const {
+    if constexpr (!logarithms) return v;
+    Vec<T> s = exp_nonpositive<T>(teacher_log(v)) * t_inverse;
+    FEDASD_ROUNDED(s);
+    return s;
+  }
+  // What the row's mean is taken of: log(q/s) up to a constant, or log(q/m); 0 where q is.
+  Vec<T> centred(Vec<T> shifted, Vec<T> q, Vec<T> v) const {
+    Vec<T> x;
+    if constexpr (divergence == Divergence::reverse_kl) x = shifted * inv_tau - teacher_log(v);
+    else x = log_over_mean(q, teacher_probability(v) + q);
+    return q == Vec<T>{} ? Vec<T>{} : x;
+  }
+  static Vec<T> log_over_mean(Vec<T> x, Vec<T> twice_mean) { return log<T>((x + x) / twice_mean); }
+};
+
+// The student's passes, with the teacher's rows (probabilities or logarithms) beside it.
+template <class T, class L, bool logarithms, Divergence divergence, Second ce>
+struct StudentPasses {
+  using S = typename L::Scalar;
+  using Constants = RowConstants<T, L, logarithms, divergence>;
+  const Options& o;
+  Rows<T, L> rows;
+  Reader<T, L> z, t;
+  Constants row;
+  typename L::Total cross{};
+  Sums<T, L, ce, false> sums;
+
+  StudentPasses(const Client& c, const Options& options, int64_t begin, int64_t end, T* first, T* second)
+      : o(options), rows(c, begin, end),
+        z{c.student, rows.own(), c.classes, o.not_true, -std::numeric_limits<T>::infinity(), first},
+        t{c.teacher, rows.teacher(), c.classes, o.not_true && logarithms,
+          logarithms ? -std::numeric_limits<T>::infinity() : T(0), second} {
+    row.inv_tau = T(1 / o.temperature);
+  }
+
+  void maximum() { row.shift = z.max(); }
+
+  void exponentials(T* exps) {
+    sums.over(z, row.shift, row.inv_tau, T(1), exps);
+    if (z.classes <= L::classes) row.exps = exps;
+  }
+
+  // alpha and the number of rows are known: what is left of every class is multiplications.
+  void coefficients(double asd_scale, T ce_weight) {
+    const RowNumbers& numbers = rows.c.rows;
+    row.inverse = S(1 / sums.first);
+    row.asd = rows.gather([&](int r) { return T(asd_scale * numbers.weight[rows.row[r]]); });
+    rows.put(numbers.student_sum, sums.first);
+    if constexpr (ce != Second::none) {
+      const S own_logit = rows.gather([&](int r) { return element<T>(rows.c.student, rows.row[r], rows.label[r]); });
+      S top = row.shift, scale = S{} + T(1), e{};
+      if (o.not_true) {  // the sums leave the true class out: put it back, on the common maximum
+        top = own_logit > row.shift ? own_logit : row.shift;
+        scale = L::exp(row.shift - top);
+        e = L::exp(own_logit - top);
+        sums.other = sums.other * scale + e;
+      }
+      const S inverse_ce = S(1 / sums.other);
+      row.ce_scale = scale * inverse_ce * ce_weight;
+      row.ce_true = (e * inverse_ce - T(1)) * ce_weight;
+      rows.put(numbers.ce_sum, sums.other);
+      L::put_difference(numbers.ce_margin + rows.begin, rows.count, top, own_logit);
     }
-  };
+    if (rows.c.teacher_rows == TeacherRows::logits) {
+      row.t_scale = row.inv_tau;
+      row.t_shift = rows.gather([&](int r) { return T(numbers.teacher_shift[rows.row[r]]); });
+      row.t_inverse = rows.gather([&](int r) { return T(1 / numbers.teacher_sum[rows.row[r]]); });
+    } else {
+      row.t_inverse = S{} + T(1);
+    }
+  }
 
   // reverse_kl and js: their gradient needs the row's mean first.
-  typename L::Total cross{};
-  S mean{};
-  if constexpr (divergence != Divergence::kl) {
-    typename L::Total total_mean{};
-    each_tile([&](int64_t, int64_t n) {
-      Vec<T> sum{}, sum_s{};
-      for (int64_t i = 0; i < L::vectors(n); ++i) {
-        const Vec<T> q = student_probability(student_exp(i));
-        if constexpr (divergence == Divergence::reverse_kl) {
-          sum += product_or_zero<T>(q, log_ratio(i, q));
-        } else {
-          const Vec<T> s = probability(i);
-          sum += q * log_over_mean(q, s, q);
-          sum_s += s * log_over_mean(s, s, q);
+  void means() {
+    if constexpr (divergence != Divergence::kl) {
+      const Constants k = row;
+      typename L::Total total{}, total_s{};
+      z.each_tile([&](const typename L::In& student, int64_t c0, int64_t n) {
+        const typename L::In teacher = t.at(c0, n);
+        Vec<T> sum{}, sum_s{};
+        for (int64_t i = 0; i < L::vectors(n); ++i) {
+          const Vec<T> shifted = student[i] - k.shift, q = k.student_probability(k.student_exp(shifted, i)), v = teacher[i];
+          sum += q * k.centred(shifted, q, v);
+          if constexpr (divergence == Divergence::js) {
+            const Vec<T> s = k.teacher_probability(v);
+            sum_s += product_or_zero<T>(s, k.log_over_mean(s, s + q));
+          }
         }
-      }
-      total_mean += L::sum(sum);
-      cross += L::sum(sum_s);
-    });
-    mean = S(total_mean);
-    if constexpr (divergence == Divergence::reverse_kl) cross = total_mean;
-    if constexpr (divergence == Divergence::js) cross = (cross + total_mean) * T(0.5);
+        total += L::sum(sum);
+        total_s += L::sum(sum_s);
+      });
+      row.mean = S(total);
+      cross = divergence == Divergence::js ? (total + total_s) * T(0.5) : total;
+    }
   }
 
-  // 3. gradient, and for kl the sum over classes
-  if (divergence == Divergence::kl || c.gradient) {
-    each_tile([&](int64_t c0, int64_t n) {
-      T* out = L::gradient_tile(c.gradient, c.student.type, begin * c.classes + c0, n, tiles.out);
+  // The gradient of every class and, for kl, the sum over classes.
+  void gradient(T* buffer) {
+    const Client& c = rows.c;
+    const Constants k = row;
+    const bool wanted = c.gradient != nullptr;
+    z.each_tile([&](const typename L::In& tile, int64_t c0, int64_t n) {
+      const typename L::In student = tile, teacher = t.at(c0, n);
+      const typename L::Out out = L::out_tile(c.gradient, c.student.type, rows.begin * c.classes + c0, n, buffer);
       Vec<T> sum{};
       for (int64_t i = 0; i < L::vectors(n); ++i) {
-        const Vec<T> e = student_exp(i);
-        const Vec<T> q = student_probability(e);
+        const Vec<T> shifted = student[i] - k.shift, v = teacher[i];
+        const Vec<T> e = k.student_exp(shifted, i), q = k.student_probability(e);
         Vec<T> gradient;
         if constexpr (divergence == Divergence::kl) {
-          const Vec<T> s = probability(i);
-          const Vec<T> x = shifted(i) * inv_tau;
-          if constexpr (logarithms) sum += product_or_zero<T>(s, log_s(i) - x);
-          else sum -= product_or_zero<T>(s, x);
-          gradient = forward_kl_gradient(q, s, asd);
-        } else if constexpr (divergence == Divergence::reverse_kl) {
-          gradient = centred_gradient(q, log_ratio(i, q), mean, asd);
+          const Vec<T> s = k.teacher_probability(v), x = shifted * k.inv_tau;
+          sum += product_or_zero<T>(s, logarithms ? k.teacher_log(v) - x : -x);
+          gradient = forward_kl_gradient(q, s, k.asd);
         } else {
-          gradient = centred_gradient(q, log_over_mean(q, probability(i), q), mean, asd);
+          gradient = centred_gradient(q, k.centred(shifted, q, v), k.mean, k.asd);
         }
-        if constexpr (ce != Second::none) gradient += second_exp<T, ce>(e, shifted(i), T(1)) * ce_scale;
-        if (c.gradient) store<T>(out + i * kLanes<T>, gradient);
+        if constexpr (ce != Second::none) gradient += second_exp<T, ce>(e, shifted, T(1)) * k.ce_scale;
+        if (wanted) out.put(i, gradient);
       }
       cross += L::sum(sum);
-      if (!c.gradient) return;
-      if constexpr (ce != Second::none) at_true_class<L>(own, c0, n, out, [&](T& x, int r) { x += L::lane(ce_true, r); });
-      store_tile<L>(c.gradient, c.student.type, own, c.classes, c0, n, out);
+      if (!wanted) return;
+      if constexpr (ce != Second::none) at_true_class<L>(rows.own(), c0, n, out.data, [&](T& x, int r) { x += L::lane(k.ce_true, r); });
+      if (out.data == buffer) store_tile<L>(c.gradient, c.student.type, rows.own(), c.classes, c0, n, buffer);
     });
+    rows.put(c.rows.cross, cross);
   }
-  L::put(c.rows.cross + begin, rows.count, cross);
+};
+
+template <class Passes>
+struct Block {
+  std::optional<Passes> rows[kBlock];
+  int count = 0;
+  template <class... Args>
+  void add(Args&&... args) { rows[count++].emplace(std::forward<Args>(args)...); }
+  template <class F>
+  void each(F f) {
+    for (int i = 0; i < count; ++i) f(*rows[i]);
+  }
+};
+
+// Cuts [begin, end) into blocks that fit the tiles and calls f(block_begin, block_end, tile_stride).
+// An ignored row on its own is not computed: its numbers become neutral ones, and what it would have
+// written (row i of `out`) becomes 0.
+template <class T, class L, class F>
+void each_block(const Client& c, int64_t begin, int64_t end, void* out, DType type, F f) {
+  const RowNumbers& r = c.rows;
+  const int64_t stride = c.classes >= L::classes ? kTile : L::vectors(c.classes) * kLanes<T>;
+  const int64_t fits = kTile / stride < kBlock ? kTile / stride : kBlock;
+  const int64_t bytes = c.classes * size_of(type);
+  auto ignored = [&](int64_t i) { return L::rows == 1 && r.label[i] < 0; };
+  for (int64_t i = begin; i < end;) {
+    if (ignored(i)) {
+      r.teacher_shift[i] = r.entropy_moment[i] = r.ce_margin[i] = r.cross[i] = 0;
+      r.teacher_sum[i] = r.entropy_sum[i] = r.student_sum[i] = r.ce_sum[i] = 1;
+      if (out) std::memset(static_cast<char*>(out) + i * bytes, 0, size_t(bytes));
+      ++i;
+      continue;
+    }
+    int64_t stop = i;
+    for (int64_t k = 0; k < fits && stop < end && !ignored(stop); ++k) stop += L::rows;
+    f(i, stop < end ? stop : end, stride);
+    i = stop;
+  }
+}
+
+template <class T, class L, Second second>
+void teacher_blocks(const Client& c, const Options& o, const CacheRows* cache, int64_t begin, int64_t end) {
+  Tiles<T> tiles;
+  each_block<T, L>(c, begin, end, cache ? cache->data : nullptr, cache ? cache->type : DType::f32, [&](int64_t first, int64_t last, int64_t stride) {
+    Block<TeacherPasses<T, L, second>> block;
+    for (int64_t i = first; i < last; i += L::rows) block.add(c, o, i, last, tiles.first + block.count * stride, tiles.exps + block.count * stride);
+    block.each([](auto& passes) { passes.maximum(); });
+    block.each([](auto& passes) { passes.exponentials(); });
+    if (cache) block.each([&](auto& passes) { passes.write(*cache, tiles.out); });
+  });
+}
+
+template <class T, class L, bool logarithms, Divergence divergence, Second ce>
+void student_blocks(const Client& c, const Options& o, int64_t begin, int64_t end) {
+  Tiles<T> tiles;
+  const double asd_scale = o.asd_weight / o.temperature * (divergence == Divergence::js ? 0.5 : 1.0);
+  const T ce_weight = T(c.valid > 0 ? o.ce_weight / double(c.valid) : 0.0);
+  each_block<T, L>(c, begin, end, c.gradient, c.student.type, [&](int64_t first, int64_t last, int64_t stride) {
+    Block<StudentPasses<T, L, logarithms, divergence, ce>> block;
+    for (int64_t i = first; i < last; i += L::rows) {
+      const int64_t at = block.count * stride;
+      block.add(c, o, i, last, tiles.first + at, tiles.second + at);
+    }
+    T* exps = tiles.exps;
+    block.each([](auto& passes) { passes.maximum(); });
+    block.each([&](auto& passes) { passes.exponentials(std::exchange(exps, exps + stride)); });
+    block.each([&](auto& passes) { passes.coefficients(asd_scale, ce_weight); });
+    block.each([](auto& passes) { passes.means(); });
+    block.each([&](auto& passes) { passes.gradient(tiles.out); });
+  });
 }
 
 // Run-time options -> compiled variant.
@@ -349,43 +442,17 @@ void with_layout(const Client& c, F f) {
   c.student.type == DType::f64 ? pick(double{}) : pick(float{});
 }
 
-// Groups of rows.  An ignored row on its own is not computed: its numbers become neutral ones and what
-// it would have written (row `i` of `out`) becomes 0.
-template <class L, class F>
-void each_group(const Client& c, int64_t begin, int64_t end, void* out, DType type, F f) {
-  const RowNumbers& r = c.rows;
-  const int64_t bytes = c.classes * size_of(type);
-  for (int64_t i = begin; i < end; i += L::rows) {
-    if (L::rows > 1 || r.label[i] >= 0) {
-      f(i, end);
-      continue;
-    }
-    r.teacher_shift[i] = r.entropy_moment[i] = r.ce_margin[i] = r.cross[i] = 0;
-    r.teacher_sum[i] = r.entropy_sum[i] = r.student_sum[i] = r.ce_sum[i] = 1;
-    if (out) std::memset(static_cast<char*>(out) + i * bytes, 0, size_t(bytes));
-  }
-}
-
 void teacher_rows(const Client& c, const Options& o, int64_t begin, int64_t end) {
   const Second second = o.adaptive ? second_softmax(o.temperature, o.entropy_temperature) : Second::none;
   with_layout(c, [&](auto zero, auto layout) {
-    with_second(second, [&](auto kind) {
-      using L = decltype(layout);
-      each_group<L>(c, begin, end, nullptr, DType::f32, [&](int64_t i, int64_t stop) {
-        teacher_group<decltype(zero), L, decltype(kind)::value>(c, o, nullptr, i, stop);
-      });
-    });
+    with_second(second, [&](auto kind) { teacher_blocks<decltype(zero), decltype(layout), decltype(kind)::value>(c, o, nullptr, begin, end); });
   });
 }
 
 void cache_rows(const Client& c, const Options& o, const CacheRows& cache, int64_t begin, int64_t end) {
+  const Second second = second_softmax(o.temperature, o.entropy_temperature);
   with_layout(c, [&](auto zero, auto layout) {
-    with_second(second_softmax(o.temperature, o.entropy_temperature), [&](auto kind) {
-      using L = decltype(layout);
-      each_group<L>(c, begin, end, cache.data, cache.type, [&](int64_t i, int64_t stop) {
-        teacher_group<decltype(zero), L, decltype(kind)::value>(c, o, &cache, i, stop);
-      });
-    });
+    with_second(second, [&](auto kind) { teacher_blocks<decltype(zero), decltype(layout), decltype(kind)::value>(c, o, &cache, begin, end); });
   });
 }
 
@@ -398,10 +465,8 @@ void student_rows(const Client& c, const Options& o, int64_t begin, int64_t end)
         using L = decltype(layout);
         constexpr Second second = decltype(kind)::value;
         constexpr Divergence d = decltype(divergence)::value;
-        each_group<L>(c, begin, end, c.gradient, c.student.type, [&](int64_t i, int64_t stop) {
-          c.teacher_rows == TeacherRows::probabilities ? student_group<T, L, false, d, second>(c, o, i, stop)
-                                                       : student_group<T, L, true, d, second>(c, o, i, stop);
-        });
+        if (c.teacher_rows == TeacherRows::probabilities) student_blocks<T, L, false, d, second>(c, o, begin, end);
+        else student_blocks<T, L, true, d, second>(c, o, begin, end);
       });
     });
   });

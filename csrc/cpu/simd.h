@@ -50,14 +50,52 @@ inline Vec<T> splat(T x) {
   return Vec<T>{} + x;
 }
 
-// Horizontal reductions in a fixed tree order.
+// The first n < kLanes elements, the rest filled with `pad`; never touches memory beyond them.
+template <class T>
+inline Vec<T> load_partial(const T* p, int64_t n, T pad) {
+#if FEDASD_VECTOR_BYTES == 64
+  if constexpr (sizeof(T) == 4) return (Vec<T>)_mm512_mask_loadu_ps((__m512)splat<T>(pad), __mmask16((1u << n) - 1), p);
+  else return (Vec<T>)_mm512_mask_loadu_pd((__m512d)splat<T>(pad), __mmask8((1u << n) - 1), p);
+#else
+  alignas(FEDASD_VECTOR_BYTES) T lane[kLanes<T>];
+  for (int i = 0; i < kLanes<T>; ++i) lane[i] = i < n ? p[i] : pad;
+  return load<T>(lane);
+#endif
+}
+template <class T>
+inline void store_partial(T* p, int64_t n, Vec<T> v) {
+#if FEDASD_VECTOR_BYTES == 64
+  if constexpr (sizeof(T) == 4) _mm512_mask_storeu_ps(p, __mmask16((1u << n) - 1), (__m512)v);
+  else _mm512_mask_storeu_pd(p, __mmask8((1u << n) - 1), (__m512d)v);
+#else
+  for (int64_t i = 0; i < n; ++i) p[i] = v[i];
+#endif
+}
+
+// Horizontal reduction in a fixed tree order: fold the upper half onto the lower one.  `op` is generic.
+template <class T, int lanes>
+struct Wide {
+  typedef T type __attribute__((vector_size(lanes * sizeof(T))));
+};
+template <class T, int lanes, class Op, size_t... i>
+inline T fold(typename Wide<T, lanes>::type v, Op op, std::index_sequence<i...>) {
+#if FEDASD_HAS_SHUFFLE
+  if constexpr (lanes == 2) {
+    return op(v[0], v[1]);
+  } else {
+    const typename Wide<T, lanes / 2>::type lower = __builtin_shufflevector(v, v, i...);
+    const typename Wide<T, lanes / 2>::type upper = __builtin_shufflevector(v, v, (i + lanes / 2)...);
+    return fold<T, lanes / 2>(op(lower, upper), op, std::make_index_sequence<lanes / 4>{});
+  }
+#else
+  for (int width = lanes / 2; width > 0; width /= 2)
+    for (int k = 0; k < width; ++k) v[k] = op(v[k], v[k + width]);
+  return v[0];
+#endif
+}
 template <class T, class Op>
 inline T reduce(Vec<T> v, Op op) {
-  T lane[kLanes<T>];
-  std::memcpy(lane, &v, sizeof v);
-  for (int width = kLanes<T> / 2; width > 0; width /= 2)
-    for (int i = 0; i < width; ++i) lane[i] = op(lane[i], lane[i + width]);
-  return lane[0];
+  return fold<T, kLanes<T>>(v, op, std::make_index_sequence<kLanes<T> / 2>{});
 }
 
 template <class T>

@@ -1,5 +1,5 @@
-// Moving rows between memory (any type, any strides) and tiles: short aligned arrays of the compute
-// type, padded to whole vectors, on which the row passes run without tails.  Included by rows.inl.
+// Moving rows between memory (any type, any strides) and vectors of the compute type.  A contiguous row of
+// that type is used where it lies; any other goes through a tile, a short array in L1.  Included by isa.h.
 
 constexpr int64_t kTile = 1024;  // elements; four tiles of float are half of a 32 KiB L1 cache
 
@@ -97,14 +97,15 @@ __attribute__((noinline)) void widen(const From* from, int64_t stride, int64_t n
 }
 
 template <class T>
+constexpr DType kTypeOf = std::is_same_v<T, float> ? DType::f32 : DType::f64;
+
+template <class T>
 inline T element(const Matrix& m, int64_t row, int64_t col) {
+  if (m.type == kTypeOf<T>) return static_cast<const T*>(m.data)[row * m.row_stride + col * m.col_stride];
   T value{};
   visit(m.type, m.data, [&](auto* data) { value = T(to_float(data[row * m.row_stride + col * m.col_stride])); });
   return value;
 }
-
-template <class T>
-constexpr DType kTypeOf = std::is_same_v<T, float> ? DType::f32 : DType::f64;
 
 // The rows that are computed together: one row with its classes across the lanes, or, where classes
 // are few, one row a lane.  A negative label marks a lane without a row.
@@ -122,8 +123,8 @@ struct Across {
   static constexpr int rows = 1;
   static constexpr int64_t classes = kTile;  // per tile
   static int64_t vectors(int64_t n) { return (n + kLanes<T> - 1) / kLanes<T>; }
-  static T max(Vec<T> v) { return reduce<T>(v, [](T a, T b) { return a > b ? a : b; }); }
-  static T sum(Vec<T> v) { return reduce<T>(v, [](T a, T b) { return a + b; }); }
+  static T max(Vec<T> v) { return reduce<T>(v, [](auto a, auto b) { return a > b ? a : b; }); }
+  static T sum(Vec<T> v) { return reduce<T>(v, [](auto a, auto b) { return a + b; }); }
   static T exp(T x) { return exp_nonpositive<T>(splat<T>(x))[0]; }
   static T log(double x) { return T(cpu::FEDASD_ISA::log<double>(splat<double>(x))[0]); }
   static T scalar(const T* lanes) { return lanes[0]; }
@@ -132,25 +133,34 @@ struct Across {
   static void put_difference(double* to, int, T a, T b) { *to = double(a) - double(b); }
   static int64_t at(int64_t c, int) { return c; }
 
-  static const T* load_tile(const Matrix& m, const Group& g, int64_t c0, int64_t n, T pad, bool copy, T* buffer) {
+  struct In {
+    const T* data;
+    int64_t whole, rest;  // whole vectors, and the elements after them
+    T pad;
+    Vec<T> operator[](int64_t i) const { return i < whole ? load<T>(data + i * kLanes<T>) : load_partial<T>(data + i * kLanes<T>, rest, pad); }
+  };
+  struct Out {
+    T* data;
+    int64_t whole, rest;
+    void put(int64_t i, Vec<T> v) const { i < whole ? store<T>(data + i * kLanes<T>, v) : store_partial<T>(data + i * kLanes<T>, rest, v); }
+  };
+
+  // `copy`: into the buffer in any case, because the caller is going to change it.
+  static In load_tile(const Matrix& m, const Group& g, int64_t c0, int64_t n, T pad, bool copy, T* buffer) {
     const int64_t begin = g.row[0] * m.row_stride + c0 * m.col_stride;
-    if (!copy && m.type == kTypeOf<T> && m.col_stride == 1 && n % kLanes<T> == 0) return static_cast<const T*>(m.data) + begin;
-    visit(m.type, m.data, [&](auto* data) { widen<T>(data + begin, m.col_stride, n, buffer); });
-    for (int64_t c = n; c < vectors(n) * kLanes<T>; ++c) buffer[c] = pad;
-    return buffer;
+    const T* data = buffer;
+    if (!copy && m.type == kTypeOf<T> && m.col_stride == 1) data = static_cast<const T*>(m.data) + begin;
+    else visit(m.type, m.data, [&](auto* from) { widen<T>(from + begin, m.col_stride, n, buffer); });
+    return {data, n / kLanes<T>, n % kLanes<T>, pad};
   }
-  // Where the pass writes: straight into memory if whole vectors of the right type fit there.
-  static T* gradient_tile(void* out, DType type, int64_t offset, int64_t n, T* buffer) {
-    return type == kTypeOf<T> && n % kLanes<T> == 0 ? static_cast<T*>(out) + offset : buffer;
+  // Straight into memory if it is of the compute type.
+  static Out out_tile(void* out, DType type, int64_t offset, int64_t n, T* buffer) {
+    return {type == kTypeOf<T> ? static_cast<T*>(out) + offset : buffer, n / kLanes<T>, n % kLanes<T>};
   }
   template <class To>
   static void store_rows(To* out, const Group& g, int64_t classes, int64_t c0, int64_t n, const T* buffer) {
     To* to = out + g.row[0] * classes + c0;
-    if constexpr (std::is_same_v<T, To>) {
-      if (to != buffer) std::memcpy(to, buffer, size_t(n) * sizeof(T));
-    } else {
-      for (int64_t c = 0; c < n; ++c) to[c] = from_float<To, T>(buffer[c]);
-    }
+    for (int64_t c = 0; c < n; ++c) to[c] = from_float<To, T>(buffer[c]);
   }
 };
 
@@ -176,7 +186,16 @@ struct Transposed {
   }
   static int64_t at(int64_t c, int r) { return c * kLanes<T> + r; }
 
-  __attribute__((noinline)) static const T* load_tile(const Matrix& m, const Group& g, int64_t c0, int64_t n, T, bool, T* buffer) {
+  struct In {
+    const T* data;
+    Vec<T> operator[](int64_t i) const { return load<T>(data + i * kLanes<T>); }
+  };
+  struct Out {
+    T* data;
+    void put(int64_t i, Vec<T> v) const { store<T>(data + i * kLanes<T>, v); }
+  };
+
+  __attribute__((noinline)) static In load_tile(const Matrix& m, const Group& g, int64_t c0, int64_t n, T, bool, T* buffer) {
     visit(m.type, m.data, [&](auto* data) {
       for (int r = 0; r < rows; ++r) {
         if (r < g.count && g.label[r] >= 0) {
@@ -187,15 +206,16 @@ struct Transposed {
         }
       }
     });
-    return buffer;
+    return {buffer};
   }
-  static T* gradient_tile(void*, DType, int64_t, int64_t, T* buffer) { return buffer; }
+  static Out out_tile(void*, DType, int64_t, int64_t, T* buffer) { return {buffer}; }
   template <class To>
   static void store_rows(To* out, const Group& g, int64_t classes_, int64_t c0, int64_t n, const T* buffer) {
     for (int r = 0; r < g.count; ++r) {
       To* to = out + g.row[r] * classes_ + c0;
-      const T keep = g.label[r] >= 0 ? T(1) : T(0);
-      for (int64_t c = 0; c < n; ++c) to[c] = keep != T(0) ? from_float<To, T>(buffer[at(c, r)]) : To{};
+      if (g.label[r] >= 0)
+        for (int64_t c = 0; c < n; ++c) to[c] = from_float<To, T>(buffer[at(c, r)]);
+      else std::memset(to, 0, size_t(n) * sizeof(To));
     }
   }
 };

@@ -48,11 +48,7 @@ class TeacherCache:
     log_weight: Tensor  # [.., N] float64: log of the un-normalised alpha
     targets: Tensor  # [.., N]
     label_prior: Tensor  # [.., C]
-    temperature: float
-    entropy_temperature: float
-    entropy_power: float
-    prior_power: float
-    not_true: bool
+    key: tuple[float, float, float, float, bool]  # temperature, entropy_temperature, entropy_power, prior_power, not_true
     log_rows: bool
 
     @staticmethod
@@ -77,7 +73,7 @@ class TeacherCache:
         probability underflows.
         """
         check_logits(teacher_logits, "teacher_logits")
-        options = (temperature, entropy_temperature, entropy_power, prior_power, not_true)
+        key = (temperature, entropy_temperature, entropy_power, prior_power, not_true)
         if teacher_logits.device.type in extension.devices:
             make = torch.ops.fedasd.teacher_cache.default
         else:
@@ -85,8 +81,8 @@ class TeacherCache:
 
             extension.warn_once()
             make = reference.teacher_cache
-        rows, constant, log_weight = make(teacher_logits, targets, label_prior, *options, ignore_index, dtype, log_rows)
-        return TeacherCache(rows, constant, log_weight, targets.long(), label_prior, *options, log_rows)
+        rows, constant, log_weight = make(teacher_logits, targets, label_prior, *key, ignore_index, dtype, log_rows)
+        return TeacherCache(rows, constant, log_weight, targets.long(), label_prior, key, log_rows)
 
     @staticmethod
     def build(
@@ -153,23 +149,13 @@ class TeacherCache:
     def __repr__(self) -> str:
         return f"TeacherCache(shape={tuple(self.rows.shape)}, dtype={self.rows.dtype}, {self.nbytes:,} bytes)"
 
-    def check_built_for(
-        self,
-        temperature: float,
-        entropy_temperature: float,
-        entropy_power: float,
-        prior_power: float,
-        not_true: bool,
-        label_prior: Tensor | None,
-    ) -> None:
+    def check_built_for(self, key: tuple[float, float, float, float, bool], label_prior: Tensor | None) -> None:
         """Refuses hyper-parameters and label shares other than the cache's own."""
-        own = (self.temperature, self.entropy_temperature, self.entropy_power, self.prior_power, self.not_true)
-        asked = (temperature, entropy_temperature, entropy_power, prior_power, not_true)
-        if own != asked:
+        if key != self.key:
             names = ("temperature", "entropy_temperature", "entropy_power", "prior_power", "not_true")
-            name, built, wanted = next(x for x in zip(names, own, asked, strict=True) if x[1] != x[2])
+            name, built, asked = next(x for x in zip(names, self.key, key, strict=True) if x[1] != x[2])
             raise ValueError(
-                f"{name} = {wanted}, but the teacher cache was built with {name} = {built}; pass the same value to both"
+                f"{name} = {asked}, but the teacher cache was built with {name} = {built}; pass the same value to both"
             )
         if label_prior is None or label_prior is self.label_prior or label_prior.device.type != "cpu":
             return

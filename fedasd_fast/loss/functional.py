@@ -29,16 +29,13 @@ def _fused(implementation: str, student_logits: Tensor) -> bool:
     raise ValueError(f"implementation = {implementation!r}; expected 'auto', 'fused' or 'reference'")
 
 
-def _call(op: Any, student: Tensor, teacher: Tensor | TeacherRows, targets: Tensor, prior: Tensor | None, *options: Any) -> Any:
-    """options: asd_weight, ce_weight, the four of TeacherCache, weighting, divergence, not_true, ignore_index."""
-    if isinstance(teacher, TeacherRows):
-        cache = teacher.cache
-        cache.check_built_for(*options[2:6], options[8], prior)
-        return op(
-            student, cache.rows, targets, None, teacher.rows, cache.targets, cache.constant, cache.log_weight,
-            cache.log_rows, *options,
-        )  # fmt: skip
-    return op(student, teacher, targets, prior, None, None, None, None, False, *options)
+def _teacher(teacher: Tensor | TeacherRows, prior: Tensor | None, key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """teacher, label_prior, rows, cache_targets, cache_constant, cache_log_weight, log_rows of the ops."""
+    if not isinstance(teacher, TeacherRows):
+        return teacher, prior, None, None, None, None, False
+    cache = teacher.cache
+    cache.check_built_for(key, prior)
+    return cache.rows, None, teacher.rows, cache.targets, cache.constant, cache.log_weight, cache.log_rows
 
 
 def asd_loss(
@@ -89,11 +86,14 @@ def asd_objective(
     implementation: str = "auto",
 ) -> Tensor:
     """ce_weight * cross-entropy + asd_weight * asd_loss, in one fused op.  Arguments and result as asd_loss."""
-    options = (asd_weight, ce_weight, temperature, entropy_temperature, entropy_power, prior_power)
     if _fused(implementation, student_logits):
-        op = torch.ops.fedasd.asd_objective.default
-        rest = (*options, weighting, divergence, not_true, ignore_index)
-        return _call(op, student_logits, teacher_logits, targets, label_prior, *rest)  # type: ignore[no-any-return]
+        key = (temperature, entropy_temperature, entropy_power, prior_power, not_true)
+        teacher, *rest = _teacher(teacher_logits, label_prior, key)
+        op = torch.ops.fedasd.asd_objective.default if torch.compiler.is_compiling() else extension.module.asd_objective
+        return op(  # type: ignore[no-any-return]
+            student_logits, teacher, targets, *rest, asd_weight, ce_weight, temperature, entropy_temperature,
+            entropy_power, prior_power, weighting, divergence, not_true, ignore_index,
+        )  # fmt: skip
     return reference.asd_objective(
         student_logits, teacher_logits, targets, label_prior, asd_weight, ce_weight=ce_weight, temperature=temperature,
         entropy_temperature=entropy_temperature, entropy_power=entropy_power, prior_power=prior_power,
@@ -123,11 +123,14 @@ def asd_loss_and_grad(
 
     Continue with student_logits.backward(grad).  With a client dimension each client has its own loss and gradient.
     """
-    options = (asd_weight, ce_weight, temperature, entropy_temperature, entropy_power, prior_power)
     if _fused(implementation, student_logits):
-        op = torch.ops.fedasd.asd_loss_and_grad.default
-        rest = (*options, weighting, divergence, not_true, ignore_index)
-        return _call(op, student_logits, teacher_logits, targets, label_prior, *rest)  # type: ignore[no-any-return]
+        key = (temperature, entropy_temperature, entropy_power, prior_power, not_true)
+        teacher, *rest = _teacher(teacher_logits, label_prior, key)
+        op = torch.ops.fedasd.asd_loss_and_grad.default if torch.compiler.is_compiling() else extension.module.asd_loss_and_grad
+        return op(  # type: ignore[no-any-return]
+            student_logits, teacher, targets, *rest, asd_weight, ce_weight, temperature, entropy_temperature,
+            entropy_power, prior_power, weighting, divergence, not_true, ignore_index,
+        )  # fmt: skip
     with torch.enable_grad():
         leaf = student_logits.detach().requires_grad_()
         loss = reference.asd_objective(

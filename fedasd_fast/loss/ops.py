@@ -25,7 +25,7 @@ def _check_objective(student: Tensor, teacher: Tensor, targets: Tensor, *rest: A
     check_options(*powers, weighting, divergence)
     view: Tensor | TeacherRows = teacher
     if rows is not None:
-        view = TeacherRows(TeacherCache(teacher, *rest[3:5], rest[2], teacher, *powers, False, rest[5]), rows)
+        view = TeacherRows(TeacherCache(teacher, *rest[3:5], rest[2], teacher, (*powers, False), rest[5]), rows)
     check_inputs(student, view, targets, label_prior, weighting)
 
 
