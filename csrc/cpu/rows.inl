@@ -108,21 +108,21 @@ struct Sums {
 
   void over(Reader<T, L>& logits, typename L::Scalar shift, T scale, T other_scale, T* exps) {
     logits.each_tile([&](const typename L::In& x, int64_t, int64_t n) {
-      Vec<T> sum{}, sum_other{}, sum_moment{};
+      typename L::Sum sum{}, sum_other{}, sum_moment{};
       for (int64_t i = 0; i < L::vectors(n); ++i) {
         const Vec<T> shifted = x[i] - shift;
         const Vec<T> e = exp_nonpositive<T>(shifted * scale);
         store<T>(exps + i * kLanes<T>, e);
-        sum += e;
+        sum += L::term(e);
         if constexpr (second != Second::none) {
           const Vec<T> e_other = second_exp<T, second>(e, shifted, other_scale);
-          sum_other += e_other;
-          if constexpr (moment) sum_moment += product_or_zero<T>(e_other, shifted);
+          sum_other += L::term(e_other);
+          if constexpr (moment) sum_moment += L::term(product_or_zero<T>(e_other, shifted));
         }
       }
-      first += L::sum(sum);
-      other += L::sum(sum_other);
-      other_moment += L::sum(sum_moment);
+      first += L::total(sum);
+      other += L::total(sum_other);
+      other_moment += L::total(sum_moment);
     });
   }
 };
@@ -162,14 +162,14 @@ struct TeacherPasses {
     const S own_logit = rows.gather([&](int r) { return element<T>(rows.c.teacher, rows.teacher_row[r], rows.label[r]); });
     const S top = own_logit > shift ? own_logit : shift;
     const S rest = shift - top, own = own_logit - top;
-    const S scale = L::exp(rest * inv_tau_h), e = L::exp(own * inv_tau_h);
-    const S zero{};
-    sums.other_moment = scale * (sums.other_moment + rest * sums.other) + (e == zero ? zero : e * own);
-    sums.other = scale * sums.other + e;
+    const S e = L::exp(own * inv_tau_h), zero{};
+    const auto scale = L::as_total(L::exp(rest * inv_tau_h));
+    sums.other_moment = scale * (sums.other_moment + L::as_total(rest) * sums.other) + L::as_total(e == zero ? zero : e * own);
+    sums.other = scale * sums.other + L::as_total(e);
   }
 
   void write(const CacheRows& cache, T* out) {
-    const S inverse = S(1 / sums.first), log_sum = L::log(sums.first);
+    const S inverse = L::narrow(1 / sums.first), log_sum = L::log(sums.first);
     const bool kept = t.classes <= L::classes;
     typename L::Total mean{};
     t.each_tile([&](const typename L::In& x, int64_t c0, int64_t n) {
@@ -184,9 +184,9 @@ struct TeacherPasses {
       // in every storage type.
       const Matrix stored{cache.data, cache.type, t.classes, 1};
       const typename L::In s = L::load_tile(stored, rows.own(), c0, n, T(0), true, out);
-      Vec<T> sum{};
-      for (int64_t i = 0; i < L::vectors(n); ++i) sum += product_or_zero<T>(s[i], (x[i] - shift) * inv_tau);
-      mean += L::sum(sum);
+      typename L::Sum sum{};
+      for (int64_t i = 0; i < L::vectors(n); ++i) sum += L::term(product_or_zero<T>(s[i], (x[i] - shift) * inv_tau));
+      mean += L::total(sum);
     });
     rows.put(rows.c.rows.cross, mean);
   }
@@ -197,7 +197,8 @@ struct TeacherPasses {
 template <class T, class L, bool logarithms, Divergence divergence>
 struct RowConstants {
   using S = typename L::Scalar;
-  S shift{}, inverse{}, mean{};
+  S shift{}, inverse{};
+  S centre{}, mean{};        // mean of x in two parts: centre + mean
   S asd{};                   // lambda alpha / tau
   S ce_scale{}, ce_true{};   // cross-entropy gradient: ce_scale exp(z') + ce_true [c == y]
   S t_shift{}, t_inverse{};  // s = exp((t - t_shift) t_scale) t_inverse
@@ -217,17 +218,22 @@ struct RowConstants {
     if constexpr (logarithms) return (v - t_shift) * t_scale;
     return log<T>(v);
   }
-  Vec<T> teacher_probability(Vec<T> v) const {
-    if constexpr (!logarithms) return v;
-    Vec<T> s = exp_nonpositive<T>(teacher_log(v)) * t_inverse;
+  // s times the teacher's sum (1 for a cached row).
+  Vec<T> teacher_exp(Vec<T> v) const {
+    if constexpr (logarithms) return exp_nonpositive<T>(teacher_log(v));
+    return v;
+  }
+  Vec<T> teacher_probability(Vec<T> e) const {
+    if constexpr (!logarithms) return e;
+    Vec<T> s = e * t_inverse;
     FEDASD_ROUNDED(s);
     return s;
   }
   // What the row's mean is taken of: log(q/s) up to a constant, or log(q/m); 0 where q is.
   Vec<T> centred(Vec<T> shifted, Vec<T> q, Vec<T> v) const {
     Vec<T> x;
-    if constexpr (divergence == Divergence::reverse_kl) x = shifted * inv_tau - teacher_log(v);
-    else x = log_over_mean(q, teacher_probability(v) + q);
+    if constexpr (divergence == Divergence::reverse_kl) x = (shifted * inv_tau - teacher_log(v)) - centre;
+    else x = log_over_mean(q, teacher_probability(teacher_exp(v)) + q);
     return q == Vec<T>{} ? Vec<T>{} : x;
   }
   static Vec<T> log_over_mean(Vec<T> x, Vec<T> twice_mean) { return log<T>((x + x) / twice_mean); }
@@ -263,7 +269,7 @@ struct StudentPasses {
   // alpha and the number of rows are known: what is left of every class is multiplications.
   void coefficients(double asd_scale, T ce_weight) {
     const RowNumbers& numbers = rows.c.rows;
-    row.inverse = S(1 / sums.first);
+    row.inverse = L::narrow(1 / sums.first);
     row.asd = rows.gather([&](int r) { return T(asd_scale * numbers.weight[rows.row[r]]); });
     rows.put(numbers.student_sum, sums.first);
     if constexpr (ce != Second::none) {
@@ -273,9 +279,9 @@ struct StudentPasses {
         top = own_logit > row.shift ? own_logit : row.shift;
         scale = L::exp(row.shift - top);
         e = L::exp(own_logit - top);
-        sums.other = sums.other * scale + e;
+        sums.other = sums.other * L::as_total(scale) + L::as_total(e);
       }
-      const S inverse_ce = S(1 / sums.other);
+      const S inverse_ce = L::narrow(1 / sums.other);
       row.ce_scale = scale * inverse_ce * ce_weight;
       row.ce_true = (e * inverse_ce - T(1)) * ce_weight;
       rows.put(numbers.ce_sum, sums.other);
@@ -293,25 +299,40 @@ struct StudentPasses {
   // reverse_kl and js: their gradient needs the row's mean first.
   void means() {
     if constexpr (divergence != Divergence::kl) {
-      const Constants k = row;
-      typename L::Total total{}, total_s{};
-      z.each_tile([&](const typename L::In& student, int64_t c0, int64_t n) {
-        const typename L::In teacher = t.at(c0, n);
-        Vec<T> sum{}, sum_s{};
-        for (int64_t i = 0; i < L::vectors(n); ++i) {
-          const Vec<T> shifted = student[i] - k.shift, q = k.student_probability(k.student_exp(shifted, i)), v = teacher[i];
-          sum += q * k.centred(shifted, q, v);
-          if constexpr (divergence == Divergence::js) {
-            const Vec<T> s = k.teacher_probability(v);
-            sum_s += product_or_zero<T>(s, k.log_over_mean(s, s + q));
-          }
-        }
-        total += L::sum(sum);
-        total_s += L::sum(sum_s);
-      });
-      row.mean = S(total);
-      cross = divergence == Divergence::js ? (total + total_s) * T(0.5) : total;
+      auto total_s = cross;
+      auto total = mean_over_classes(total_s);
+      if constexpr (divergence == Divergence::reverse_kl) {
+        // x may be as large as the logits while its deviations are small: a second pass, centred on the
+        // first, gives a mean whose error is that of the deviations.
+        row.centre = L::narrow(total);
+        total = mean_over_classes(total_s);
+        cross = total + L::as_total(row.centre);
+      } else {
+        cross = (total + total_s) * 0.5;
+      }
+      row.mean = L::narrow(total);
     }
+  }
+
+  // sum q x; for js also sum s log(s/m).
+  typename L::Total mean_over_classes(typename L::Total& total_s) {
+    const Constants k = row;
+    typename L::Total total{};
+    z.each_tile([&](const typename L::In& student, int64_t c0, int64_t n) {
+      const typename L::In teacher = t.at(c0, n);
+      typename L::Sum sum{}, sum_s{};
+      for (int64_t i = 0; i < L::vectors(n); ++i) {
+        const Vec<T> shifted = student[i] - k.shift, q = k.student_probability(k.student_exp(shifted, i)), v = teacher[i];
+        sum += L::term(q * k.centred(shifted, q, v));
+        if constexpr (divergence == Divergence::js) {
+          const Vec<T> s = k.teacher_probability(k.teacher_exp(v));
+          sum_s += L::term(product_or_zero<T>(s, k.log_over_mean(s, s + q)));
+        }
+      }
+      total += L::total(sum);
+      total_s += L::total(sum_s);
+    });
+    return total;
   }
 
   // The gradient of every class and, for kl, the sum over classes.
@@ -322,22 +343,23 @@ struct StudentPasses {
     z.each_tile([&](const typename L::In& tile, int64_t c0, int64_t n) {
       const typename L::In student = tile, teacher = t.at(c0, n);
       const typename L::Out out = L::out_tile(c.gradient, c.student.type, rows.begin * c.classes + c0, n, buffer);
-      Vec<T> sum{};
+      typename L::Sum sum{};
       for (int64_t i = 0; i < L::vectors(n); ++i) {
         const Vec<T> shifted = student[i] - k.shift, v = teacher[i];
         const Vec<T> e = k.student_exp(shifted, i), q = k.student_probability(e);
         Vec<T> gradient;
         if constexpr (divergence == Divergence::kl) {
-          const Vec<T> s = k.teacher_probability(v), x = shifted * k.inv_tau;
-          sum += product_or_zero<T>(s, logarithms ? k.teacher_log(v) - x : -x);
-          gradient = forward_kl_gradient(q, s, k.asd);
+          // The sum takes s before it is normalised and rounded; finish() divides.
+          const Vec<T> e_t = k.teacher_exp(v), x = shifted * k.inv_tau;
+          sum += L::term(product_or_zero<T>(e_t, logarithms ? k.teacher_log(v) - x : -x));
+          gradient = forward_kl_gradient(q, k.teacher_probability(e_t), k.asd);
         } else {
           gradient = centred_gradient(q, k.centred(shifted, q, v), k.mean, k.asd);
         }
         if constexpr (ce != Second::none) gradient += second_exp<T, ce>(e, shifted, T(1)) * k.ce_scale;
         if (wanted) out.put(i, gradient);
       }
-      cross += L::sum(sum);
+      cross += L::total(sum);
       if (!wanted) return;
       if constexpr (ce != Second::none) at_true_class<L>(rows.own(), c0, n, out.data, [&](T& x, int r) { x += L::lane(k.ce_true, r); });
       if (out.data == buffer) store_tile<L>(c.gradient, c.student.type, rows.own(), c.classes, c0, n, buffer);
@@ -523,11 +545,12 @@ double finish(const Client& c, const Options& o) {
   const RowNumbers& r = c.rows;
   log<double>(r.student_sum, c.batch);
   if (o.ce_weight != 0) log<double>(r.ce_sum, c.batch);
+  const bool raw = c.teacher_rows == TeacherRows::logits;
   double asd = 0, ce = 0;
   for (int64_t i = 0; i < c.batch; ++i) {
     if (r.label[i] < 0) continue;
     double d = r.cross[i];
-    if (o.divergence == Divergence::kl) d = forward_kl(r.cross[i], r.constant[i], r.student_sum[i]);
+    if (o.divergence == Divergence::kl) d = forward_kl(raw ? r.cross[i] / r.teacher_sum[i] : r.cross[i], r.constant[i], r.student_sum[i]);
     if (o.divergence == Divergence::reverse_kl) d = reverse_kl(r.cross[i], r.constant[i], r.student_sum[i]);
     asd += r.weight[i] * (d < 0 ? 0 : d);  // a divergence is not negative; only rounding makes it so
     if (o.ce_weight != 0) ce += r.ce_sum[i] + r.ce_margin[i];

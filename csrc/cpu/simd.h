@@ -98,6 +98,18 @@ inline T reduce(Vec<T> v, Op op) {
   return fold<T, kLanes<T>>(v, op, std::make_index_sequence<kLanes<T> / 2>{});
 }
 
+// As many doubles as Vec<T> has lanes.
+template <class T>
+using Doubles = typename Wide<double, kLanes<T>>::type;
+template <class T>
+inline Doubles<T> to_doubles(Vec<T> v) {
+  return __builtin_convertvector(v, Doubles<T>);
+}
+template <class T>
+inline Vec<T> from_doubles(Doubles<T> v) {
+  return __builtin_convertvector(v, Vec<T>);
+}
+
 template <class T>
 struct Constants;
 template <>

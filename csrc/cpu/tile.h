@@ -118,13 +118,21 @@ struct Group {
 // Classes across the lanes.
 template <class T>
 struct Across {
+  // Sums run in T within a tile, lane by lane, and in double from there: the error does not grow with C,
+  // and stays below that of rounding the loss to float.
   using Scalar = T;
-  using Total = double;  // per-tile sums are added in double: error does not grow with C
+  using Sum = Vec<T>;
+  using Total = double;
   static constexpr int rows = 1;
   static constexpr int64_t classes = kTile;  // per tile
   static int64_t vectors(int64_t n) { return (n + kLanes<T> - 1) / kLanes<T>; }
   static T max(Vec<T> v) { return reduce<T>(v, [](auto a, auto b) { return a > b ? a : b; }); }
-  static T sum(Vec<T> v) { return reduce<T>(v, [](auto a, auto b) { return a + b; }); }
+  static Sum term(Vec<T> v) { return v; }
+  static Total total(Sum v) {
+    return fold<double, kLanes<T>>(to_doubles<T>(v), [](auto a, auto b) { return a + b; }, std::make_index_sequence<kLanes<T> / 2>{});
+  }
+  static Total as_total(T x) { return x; }
+  static T narrow(Total x) { return T(x); }
   static T exp(T x) { return exp_nonpositive<T>(splat<T>(x))[0]; }
   static T log(double x) { return T(cpu::FEDASD_ISA::log<double>(splat<double>(x))[0]); }
   static T scalar(const T* lanes) { return lanes[0]; }
@@ -168,17 +176,22 @@ struct Across {
 template <class T>
 struct Transposed {
   using Scalar = Vec<T>;
-  using Total = Vec<T>;
+  using Sum = Doubles<T>;
+  using Total = Doubles<T>;
   static constexpr int rows = kLanes<T>;
   static constexpr int64_t classes = kTile / kLanes<T>;
   static int64_t vectors(int64_t n) { return n; }
   static Vec<T> max(Vec<T> v) { return v; }
-  static Vec<T> sum(Vec<T> v) { return v; }
+  static Sum term(Vec<T> v) { return to_doubles<T>(v); }
+  static Total total(Sum v) { return v; }
+  static Total as_total(Vec<T> x) { return to_doubles<T>(x); }
+  static Vec<T> narrow(Total x) { return from_doubles<T>(x); }
   static Vec<T> exp(Vec<T> x) { return exp_nonpositive<T>(x); }
-  static Vec<T> log(Vec<T> x) { return cpu::FEDASD_ISA::log<T>(x); }
+  static Vec<T> log(Total x) { return cpu::FEDASD_ISA::log<T>(narrow(x)); }
   static Vec<T> scalar(const T* lanes) { return load<T>(lanes); }
   static T lane(Vec<T> x, int r) { return x[r]; }
-  static void put(double* to, int count, Vec<T> x) {
+  template <class V>
+  static void put(double* to, int count, V x) {
     for (int r = 0; r < count; ++r) to[r] = double(x[r]);
   }
   static void put_difference(double* to, int count, Vec<T> a, Vec<T> b) {

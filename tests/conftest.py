@@ -1,0 +1,65 @@
+"""Shared inputs: one place that knows how to make a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import fedasd_fast as fa
+from fedasd_fast.loss import extension
+
+CAPABILITIES = ("avx512", "avx2", "generic")
+
+
+@dataclass
+class Batch:
+    student: Tensor
+    teacher: Tensor
+    targets: Tensor
+    prior: Tensor
+
+    def __iter__(self) -> Any:
+        return iter((self.student, self.teacher, self.targets, self.prior))
+
+    def to(self, dtype: torch.dtype) -> Batch:
+        return Batch(self.student.to(dtype), self.teacher.to(dtype), self.targets, self.prior.to(dtype))
+
+
+def make_batch(
+    shape: tuple[int, ...], dtype: torch.dtype = torch.float32, *, scale: float = 3.0, ignored: float = 0.0, seed: int = 0
+) -> Batch:
+    """Logits of the given shape, labels (some of them ignored) and positive label shares."""
+    random = torch.Generator().manual_seed(seed)
+
+    def normal() -> Tensor:
+        return (torch.randn(shape, generator=random, dtype=torch.float64) * scale).to(dtype)
+
+    student, teacher = normal(), normal()
+    targets = torch.randint(0, shape[-1], shape[:-1], generator=random)
+    targets[torch.rand(targets.shape, generator=random) < ignored] = -100
+    shares = torch.rand((*shape[:-2], shape[-1]), generator=random, dtype=torch.float64) + 0.01
+    shares = shares / shares.sum(-1, keepdim=True)
+    return Batch(student, teacher, targets, shares.to(torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype))
+
+
+def reference_loss_and_grad(batch: Batch, asd_weight: float, dtype: torch.dtype | None = None, **keywords: Any) -> Any:
+    """Loss and gradient by the reference; with `dtype`, of the same numbers in another precision (the truth: float64)."""
+    batch = batch if dtype is None else batch.to(dtype)
+    student = batch.student.detach().clone().requires_grad_()
+    loss = fa.reference.asd_objective(student, batch.teacher, batch.targets, batch.prior, asd_weight, **keywords)
+    (gradient,) = torch.autograd.grad(loss.sum(), student)
+    return loss.detach(), gradient
+
+
+@pytest.fixture(params=CAPABILITIES)
+def capability(request: pytest.FixtureRequest) -> Any:
+    """Runs the test on every instruction set this CPU has."""
+    before = fa.build_info()["cpu_capability"]
+    if not extension.module.select_cpu_capability(request.param):
+        pytest.skip(f"this CPU has no {request.param}")
+    yield request.param
+    extension.module.select_cpu_capability(before)

@@ -1,0 +1,3 @@
+#define FEDASD_ISA generic
+#define FEDASD_VECTOR_BYTES 16
+#include "simd_isa.inl"
