@@ -1,4 +1,4 @@
-"""Adaptive Self-Distillation in plain PyTorch: what to read to understand the loss, and what the kernels are tested against.
+"""Adaptive Self-Distillation in plain PyTorch: what to read to understand it, and what the kernels are tested against.
 
 Equation numbers are those of the paper (Yashwanth et al., "Adaptive Self-Distillation for Minimizing Client Drift in
 Heterogeneous Federated Learning", TMLR 2024).  Everything stays in log space, so no softmax that underflows can
@@ -46,8 +46,13 @@ def asd_loss(
     """sum_i alpha_i D(q_g(x_i) || q_k(x_i)), Eq. 5 with the weight lambda in units of the batch size."""
     key = (temperature, entropy_temperature, entropy_power, prior_power, not_true)
     check_options(*key[:4], weighting, divergence)
-    check_inputs(student_logits, teacher_logits, targets, label_prior, weighting)
-    check_values(teacher_logits, targets, label_prior, student_logits.shape[-1], weighting, ignore_index)
+    if isinstance(teacher_logits, TeacherRows):
+        check_inputs(student_logits, teacher_logits.cache.rows, teacher_logits.rows, targets, label_prior, weighting)
+        shares = None
+    else:
+        check_inputs(student_logits, teacher_logits, None, targets, label_prior, weighting)
+        shares = label_prior if weighting == "adaptive" else None
+    check_values(targets, shares, student_logits.shape[-1], ignore_index)
 
     valid = targets != ignore_index  # [.., B]
     label = targets.long().where(valid, 0)
@@ -55,10 +60,11 @@ def asd_loss(
     not_true = not_true and z.shape[-1] > 1  # one class has no other
     if isinstance(teacher_logits, TeacherRows):
         teacher_logits.cache.check_built_for(key, label_prior)
+        teacher_logits.check_values(targets, valid)
         teacher = _cached_teacher(teacher_logits, valid, z.dtype)
     else:
         t = _sanitise(teacher_logits, valid).to(z.dtype)
-        teacher = _teacher(t, label, label_prior, *key[:4], not_true, weighting)
+        teacher = _teacher(t, label, shares, *key[:4], not_true)
 
     alpha = normalised_weights(teacher.log_weight, valid, weighting)  # [.., B]
     x = _without_true_class(z, label) if not_true else z
@@ -83,6 +89,8 @@ def asd_objective(
     not_true: bool = False,
 ) -> Tensor:
     """f_k = L_k + lambda L_k^ASD, Eq. 2: cross-entropy plus the weighted distillation term."""
+    for name, weight in (("asd_weight", asd_weight), ("ce_weight", ce_weight)):
+        require(math.isfinite(weight), f"{name} = {weight}; expected a finite number")
     distillation = asd_loss(
         student_logits,
         teacher_logits,
@@ -121,7 +129,7 @@ def teacher_cache(
     """The tensors of a TeacherCache: rows [.., N, C], sum s log s [.., N] and log weights [.., N]."""
     check_options(temperature, entropy_temperature, entropy_power, prior_power)
     check_teacher(teacher_logits, targets, label_prior)
-    check_values(teacher_logits, targets, label_prior, teacher_logits.shape[-1], "adaptive", ignore_index)
+    check_values(targets, label_prior, teacher_logits.shape[-1], ignore_index)
     require(dtype in FLOATS, f"dtype = {dtype}; expected float32, float64, float16 or bfloat16")
     valid = targets != ignore_index
     label = targets.long().where(valid, 0)
@@ -186,14 +194,13 @@ def _teacher(
     entropy_power: float,
     prior_power: float,
     not_true: bool,
-    weighting: str,
 ) -> Teacher:
+    """label_prior None: uniform weights."""
     log_s = torch.log_softmax((_without_true_class(t, label) if not_true else t) / temperature, -1)
     s = log_s.exp()
-    if weighting == "uniform":
+    if label_prior is None:
         log_weight = torch.zeros_like(s[..., 0])
     else:
-        assert label_prior is not None  # check_inputs has seen to it
         log_weight = log_weights(t, label, label_prior, entropy_temperature, entropy_power, prior_power)
     return Teacher(log_s, s, log_weight)
 

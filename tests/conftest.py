@@ -30,7 +30,12 @@ class Batch:
 
 
 def make_batch(
-    shape: tuple[int, ...], dtype: torch.dtype = torch.float32, *, scale: float = 3.0, ignored: float = 0.0, seed: int = 0
+    shape: tuple[int, ...],
+    dtype: torch.dtype = torch.float32,
+    *,
+    scale: float = 3.0,
+    ignored: float = 0.0,
+    seed: int = 0,
 ) -> Batch:
     """Logits of the given shape, labels (some of them ignored) and positive label shares."""
     random = torch.Generator().manual_seed(seed)
@@ -43,11 +48,13 @@ def make_batch(
     targets[torch.rand(targets.shape, generator=random) < ignored] = -100
     shares = torch.rand((*shape[:-2], shape[-1]), generator=random, dtype=torch.float64) + 0.01
     shares = shares / shares.sum(-1, keepdim=True)
-    return Batch(student, teacher, targets, shares.to(torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype))
+    return Batch(
+        student, teacher, targets, shares.to(torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype)
+    )
 
 
 def reference_loss_and_grad(batch: Batch, asd_weight: float, dtype: torch.dtype | None = None, **keywords: Any) -> Any:
-    """Loss and gradient by the reference; with `dtype`, of the same numbers in another precision (the truth: float64)."""
+    """Loss and gradient by the reference; with `dtype`, of the same numbers in another precision."""
     batch = batch if dtype is None else batch.to(dtype)
     student = batch.student.detach().clone().requires_grad_()
     loss = fa.reference.asd_objective(student, batch.teacher, batch.targets, batch.prior, asd_weight, **keywords)

@@ -304,7 +304,8 @@ struct StudentPasses {
       if constexpr (divergence == Divergence::reverse_kl) {
         // x may be as large as the logits while its deviations are small: a second pass, centred on the
         // first, gives a mean whose error is that of the deviations.
-        row.centre = L::narrow(total);
+        const S first = L::narrow(total), zero{};
+        row.centre = first - first == zero ? first : zero;  // inf and NaN stay in the sum
         total = mean_over_classes(total_s);
         cross = total + L::as_total(row.centre);
       } else {

@@ -1,13 +1,14 @@
 """The teacher's forward pass, done once a round.
 
-The weight alpha_i and the teacher's distribution depend on the global model, the sample and the client only.  So for a
-frozen teacher in eval mode and inputs that do not change within the round, one pass over the client's samples is enough.
-With random augmentation the student must see the very inputs the cache was built from; otherwise it is an approximation.
+The weight alpha_i and the teacher's distribution depend on the global model, the sample and the client only.  So for
+a frozen teacher in eval mode and inputs that do not change within the round, one pass over the client's samples is
+enough.  With random augmentation the student must see the very inputs the cache was built from; otherwise it is an
+approximation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from . import extension
-from .checks import INTEGERS, check_logits, require
+from .checks import INTEGERS, check_logits, readable, require
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,9 +27,13 @@ class TeacherRows:
     rows: Tensor  # [B] or [K, B]
 
     def check_values(self, targets: Tensor, valid: Tensor) -> None:
-        rows, samples = self.rows, self.cache.rows.shape[-2]
+        """Refuses rows outside the cache, and labels other than those it was built with."""
+        rows, samples = self.rows, len(self.cache)
+        if not readable(targets) or not readable(rows):
+            return
         outside = valid & ((rows < 0) | (rows >= samples))
-        require(not bool(outside.any()), f"rows: {rows[outside][:1].tolist()} is outside the teacher cache's [0, {samples})")
+        if outside.any():
+            raise ValueError(f"rows: {rows[outside][0].item()} is outside the teacher cache's [0, {samples})")
         built = self.cache.targets.gather(-1, rows.long().where(valid, 0))
         other = valid & (built != targets)
         if other.any():
@@ -41,14 +46,16 @@ class TeacherRows:
 
 @dataclass(frozen=True, eq=False)
 class TeacherCache:
-    """What a training step needs of the teacher, for each sample of one client ([N, ..]) or of K clients ([K, N, ..])."""
+    """What a step needs of the teacher, for each sample of one client ([N, ..]) or of K clients ([K, N, ..])."""
 
     rows: Tensor  # [.., N, C] softmax(t / tau), or its logarithm with log_rows
     constant: Tensor  # [.., N] float64: sum_c s log s (0 with log_rows)
     log_weight: Tensor  # [.., N] float64: log of the un-normalised alpha
     targets: Tensor  # [.., N]
     label_prior: Tensor  # [.., C]
-    key: tuple[float, float, float, float, bool]  # temperature, entropy_temperature, entropy_power, prior_power, not_true
+    key: tuple[
+        float, float, float, float, bool
+    ]  # temperature, entropy_temperature, entropy_power, prior_power, not_true
     log_rows: bool
 
     @staticmethod
@@ -74,13 +81,13 @@ class TeacherCache:
         """
         check_logits(teacher_logits, "teacher_logits")
         key = (temperature, entropy_temperature, entropy_power, prior_power, not_true)
+        make: Callable[..., tuple[Tensor, Tensor, Tensor]]
         if teacher_logits.device.type in extension.devices:
             make = torch.ops.fedasd.teacher_cache.default
         else:
-            from .. import reference
+            from ..reference import teacher_cache as make
 
             extension.warn_once()
-            make = reference.teacher_cache
         rows, constant, log_weight = make(teacher_logits, targets, label_prior, *key, ignore_index, dtype, log_rows)
         return TeacherCache(rows, constant, log_weight, targets.long(), label_prior, key, log_rows)
 
@@ -202,5 +209,7 @@ def _forward(model: nn.Module, inputs: Tensor, batch_size: int) -> Tensor:
     for output in outputs:
         if not isinstance(output, Tensor) or output.dim() != 2:
             found = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
-            raise ValueError(f"the model returned {found}; expected logits [B, C]: wrap it in a module that returns them")
+            raise ValueError(
+                f"the model returned {found}; expected logits [B, C]: wrap it in a module that returns them"
+            )
     return torch.cat(outputs)

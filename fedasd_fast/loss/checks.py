@@ -6,13 +6,9 @@ The compiled ops have the same rules in csrc/torch/checks.cpp, where they cost n
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from .cache import TeacherRows
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int64, torch.int32)
@@ -36,7 +32,9 @@ def check_options(
     for name, x in (("entropy_power", entropy_power), ("prior_power", prior_power)):
         require(math.isfinite(x), f"{name} = {x}; expected a finite number")
     require(weighting in ("adaptive", "uniform"), f"weighting = {weighting!r}; expected 'adaptive' or 'uniform'")
-    require(divergence in ("kl", "reverse_kl", "js"), f"divergence = {divergence!r}; expected 'kl', 'reverse_kl' or 'js'")
+    require(
+        divergence in ("kl", "reverse_kl", "js"), f"divergence = {divergence!r}; expected 'kl', 'reverse_kl' or 'js'"
+    )
 
 
 def check_logits(logits: Tensor, name: str) -> None:
@@ -49,33 +47,30 @@ def check_logits(logits: Tensor, name: str) -> None:
 
 
 def check_inputs(
-    student: Tensor, teacher: Tensor | TeacherRows, targets: Tensor, label_prior: Tensor | None, weighting: str
+    student: Tensor, teacher: Tensor, rows: Tensor | None, targets: Tensor, label_prior: Tensor | None, weighting: str
 ) -> None:
-    """Shapes, types and devices; never looks at a value."""
+    """Shapes, types and devices; never looks at a value.  With `rows`, teacher holds the rows of a cache."""
     check_logits(student, "student_logits")
-    lead, classes = student.shape[:-2], student.shape[-1]
-    cached = not isinstance(teacher, Tensor) and hasattr(teacher, "cache")
-    if cached:
-        stored, rows = teacher.cache.rows, teacher.rows
-        require(
-            stored.shape[:-2] == lead and stored.shape[-1] == classes,
-            f"the teacher cache has shape {tuple(stored.shape)}; expected {[*lead, 'N', classes]}",
-        )
-        _check_integers(rows, "rows", student.shape[:-1], "one cache row for each row of student_logits")
-        _check_device(stored, student, "the teacher cache")
-        _check_device(rows, student, "rows")
-    else:
+    if rows is None:
         check_logits(teacher, "teacher_logits")
         _check_shape(teacher, student.shape, "teacher_logits", "the shape of student_logits")
-        _check_device(teacher, student, "teacher_logits")
         _check_undifferentiated(teacher, "teacher_logits")
+    else:
+        require(
+            teacher.shape[:-2] == student.shape[:-2] and teacher.shape[-1] == student.shape[-1],
+            f"the teacher cache has shape {tuple(teacher.shape)}, which does not fit {tuple(student.shape)} of "
+            "student_logits; expected [N, C], or [K, N, C] with a client dimension",
+        )
+        _check_integers(rows, "rows", student.shape[:-1], "one cache row for each row of student_logits")
+        _check_device(rows, student, "rows")
+    _check_device(teacher, student, "teacher_logits" if rows is None else "the teacher cache")
     _check_integers(targets, "targets", student.shape[:-1], "one label for each row of student_logits")
     _check_device(targets, student, "targets")
     if label_prior is not None:
         _check_prior(label_prior, student, "student_logits")
     else:
         require(
-            cached or weighting == "uniform",
+            rows is not None or weighting == "uniform",
             "label_prior = None, but adaptive weights need the client's label shares; pass label_prior(targets, "
             "num_classes), a TeacherCache, or weighting='uniform'",
         )
@@ -105,43 +100,35 @@ def _check_prior(label_prior: Tensor, logits: Tensor, logits_name: str) -> None:
 def _check_undifferentiated(tensor: Tensor, name: str) -> None:
     require(
         not tensor.requires_grad,
-        f"{name} requires grad, but ASD has no gradient for it; pass {name}.detach() or compute it under torch.no_grad()",
+        f"{name} requires grad, but ASD has no gradient for it; pass {name}.detach() or compute it under "
+        "torch.no_grad()",
     )
 
 
-def check_values(
-    teacher: Tensor | TeacherRows,
-    targets: Tensor,
-    label_prior: Tensor | None,
-    classes: int,
-    weighting: str,
-    ignore_index: int,
-) -> None:
+def check_values(targets: Tensor, label_prior: Tensor | None, classes: int, ignore_index: int) -> None:
     """Labels and shares, where reading them costs no device synchronisation and no graph break."""
-    if not _readable(targets):
+    if not readable(targets):
         return
     valid = targets != ignore_index
     bad = valid & ((targets < 0) | (targets >= classes))
     if bad.any():
-        value = targets[bad][0].item()
         raise ValueError(
-            f"targets{_first(bad)} = {value} is neither a class in [0, {classes}) nor ignore_index = {ignore_index}; "
-            "check the labels or num_classes of the model"
+            f"targets{_first(bad)} = {targets[bad][0].item()} is neither a class in [0, {classes}) nor ignore_index = "
+            f"{ignore_index}; check the labels or num_classes of the model"
         )
-    if not isinstance(teacher, Tensor):
-        teacher.check_values(targets, valid)
-    elif weighting == "adaptive" and label_prior is not None and _readable(label_prior):
-        share = label_prior.gather(-1, targets.long().where(valid, 0))
-        bad = valid & ~((share > 0) & (share < math.inf))
-        if bad.any():
-            raise ValueError(
-                f"label_prior = {share[bad][0].item()} for a label that occurs (targets{_first(bad)} = "
-                f"{targets[bad][0].item()}); a share must be positive: use label_prior(targets, num_classes) "
-                "over the client's whole training set"
-            )
+    if label_prior is None or not readable(label_prior):
+        return
+    share = label_prior.gather(-1, targets.long().where(valid, 0))
+    bad = valid & ~((share > 0) & (share < math.inf))
+    if bad.any():
+        raise ValueError(
+            f"label_prior = {share[bad][0].item()} for a label that occurs (targets{_first(bad)} = "
+            f"{targets[bad][0].item()}); a share must be positive: use label_prior(targets, num_classes) "
+            "over the client's whole training set"
+        )
 
 
-def _readable(tensor: Tensor) -> bool:
+def readable(tensor: Tensor) -> bool:
     plain = tensor.device.type == "cpu" and type(tensor) in (Tensor, torch.nn.Parameter)
     return plain and not torch.compiler.is_compiling() and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 

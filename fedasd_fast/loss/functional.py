@@ -10,6 +10,7 @@ from torch import Tensor
 from .. import reference
 from . import extension
 from .cache import TeacherRows
+from .checks import check_logits
 
 
 def _fused(implementation: str, student_logits: Tensor) -> bool:
@@ -126,11 +127,16 @@ def asd_loss_and_grad(
     if _fused(implementation, student_logits):
         key = (temperature, entropy_temperature, entropy_power, prior_power, not_true)
         teacher, *rest = _teacher(teacher_logits, label_prior, key)
-        op = torch.ops.fedasd.asd_loss_and_grad.default if torch.compiler.is_compiling() else extension.module.asd_loss_and_grad
+        op = (
+            torch.ops.fedasd.asd_loss_and_grad.default
+            if torch.compiler.is_compiling()
+            else extension.module.asd_loss_and_grad
+        )
         return op(  # type: ignore[no-any-return]
             student_logits, teacher, targets, *rest, asd_weight, ce_weight, temperature, entropy_temperature,
             entropy_power, prior_power, weighting, divergence, not_true, ignore_index,
         )  # fmt: skip
+    check_logits(student_logits, "student_logits")
     with torch.enable_grad():
         leaf = student_logits.detach().requires_grad_()
         loss = reference.asd_objective(

@@ -19,7 +19,7 @@ class ASDLoss(nn.Module):
 
     def __init__(self, asd_weight: float, **keywords: Any) -> None:
         super().__init__()
-        known = set(asd_objective.__kwdefaults__)
+        known = set(asd_objective.__kwdefaults__ or ())
         unknown = set(keywords) - known
         if unknown:
             raise ValueError(f"unknown option {sorted(unknown)}; expected some of {sorted(known)}")

@@ -12,21 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .cache import TeacherCache, TeacherRows
 from .checks import check_inputs, check_options, check_teacher
 
 TENSORS = 8  # the objective ops' leading arguments, see csrc/torch/ops.h
 
 
-def _check_objective(student: Tensor, teacher: Tensor, targets: Tensor, *rest: Any) -> None:
-    label_prior, rows = rest[0], rest[1]
-    asd_weight, ce_weight, *powers, weighting, divergence, _, _ = rest[6:]
-    del asd_weight, ce_weight
-    check_options(*powers, weighting, divergence)
-    view: Tensor | TeacherRows = teacher
-    if rows is not None:
-        view = TeacherRows(TeacherCache(teacher, *rest[3:5], rest[2], teacher, (*powers, False), rest[5]), rows)
-    check_inputs(student, view, targets, label_prior, weighting)
+def _check_objective(student: Tensor, teacher: Tensor, targets: Tensor, prior: Tensor | None, *rest: Any) -> None:
+    """rest: see FEDASD_OBJECTIVE_SCHEMA in csrc/torch/ops.h."""
+    rows, options, weighting = rest[0], rest[7:13], rest[11]
+    check_options(*options)
+    check_inputs(student, teacher, rows, targets, prior, weighting)
 
 
 def _loss_like(student: Tensor) -> Tensor:

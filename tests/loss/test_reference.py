@@ -78,7 +78,9 @@ def test_student_equal_to_teacher_gives_zero(divergence):
 def test_not_true_does_not_see_the_true_logit():
     batch = make_batch((4, 6), torch.float64)
     moved = batch.student.scatter_add(1, batch.targets[:, None], torch.full((4, 1), 5.0, dtype=torch.float64))
-    losses = [reference.asd_loss(z, batch.teacher, batch.targets, batch.prior, not_true=True) for z in (batch.student, moved)]
+    losses = [
+        reference.asd_loss(z, batch.teacher, batch.targets, batch.prior, not_true=True) for z in (batch.student, moved)
+    ]
     torch.testing.assert_close(*losses)
 
 

@@ -1,0 +1,66 @@
+# make demo and make test do all the set-up themselves; everything they create is in .venv and build.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+SOURCES := $(shell find csrc -type f) setup.py pyproject.toml constraints.txt $(shell find fedasd_fast -name '*.py')
+CORE   := build/core
+
+.PHONY: demo test test-python test-core bench lint format clean help
+
+help:
+	@echo "make demo   set up, then run reference and fused loss side by side"
+	@echo "make test   set up, then run the C++ and the Python tests"
+	@echo "make bench  measure the loss kernels and rewrite docs/benchmarks.md (about 6 minutes; leave the machine alone)"
+	@echo "make lint   ruff, mypy"
+	@echo "make clean  remove everything that was built"
+
+$(BIN)/python:
+	@echo "== creating $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.x")'
+	$(PYTHON) -m venv $(VENV)
+
+# torch comes first, alone and pinned: an unpinned one would bring gigabytes of CUDA libraries.
+$(VENV)/.tools: $(BIN)/python constraints.txt pyproject.toml
+	@echo "== installing torch and the tools"
+	$(BIN)/pip install -q -c constraints.txt torch setuptools wheel ninja cmake
+	$(BIN)/pip install -q -c constraints.txt numpy pytest hypothesis pytest-benchmark matplotlib ruff mypy
+	@touch $@
+
+$(STAMP): $(VENV)/.tools $(SOURCES)
+	@echo "== compiling and installing fedasd_fast"
+	$(BIN)/pip install -q -c constraints.txt --no-build-isolation --no-deps -e .
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/python -m benchmarks.demo
+
+test: test-core test-python
+
+test-python: $(STAMP)
+	@echo "== Python tests"
+	$(BIN)/python -m pytest
+
+test-core: $(VENV)/.tools
+	@echo "== C++ tests of the torch-free core"
+	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B $(CORE) -G Ninja
+	PATH="$(abspath $(BIN)):$$PATH" cmake --build $(CORE)
+	PATH="$(abspath $(BIN)):$$PATH" ctest --test-dir $(CORE) --output-on-failure
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks.loss --out build/benchmarks
+	$(BIN)/python -m benchmarks.report build/benchmarks
+
+lint: $(VENV)/.tools
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.tools
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info fedasd_fast/*.so fedasd_fast/_built_for.txt .pytest_cache .ruff_cache .mypy_cache
+	rm -rf .hypothesis .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Benchmarks: python -m benchmarks.loss, then python -m benchmarks.report."""

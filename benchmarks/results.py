@@ -1,0 +1,30 @@
+"""Reading what benchmarks.loss has written."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+Row = dict[str, str]
+Results = dict[tuple[str, int, str], Row]  # by shape, threads and implementation
+
+# With more of a core than this taken by others, a measurement counts as disturbed.
+DISTURBED = 0.1
+
+
+def load(path: Path) -> Results:
+    with path.open(newline="") as file:
+        return {(row["shape"], int(row["threads"]), row["implementation"]): row for row in csv.DictReader(file)}
+
+
+def disturbed(row: Row) -> bool:
+    return bool(row["others_cpu"]) and float(row["others_cpu"]) > DISTURBED
+
+
+def comparable(row: Row | None) -> bool:
+    """Whether the row's time may be set against another's.
+
+    OpenMP threads wait for each other by spinning.  Where another process holds a core that they need, an eager call
+    with its dozen parallel regions takes up to a hundred times as long: a ratio would credit us with that.
+    """
+    return row is not None and bool(row["median"]) and not (int(row["threads"]) > 1 and disturbed(row))

@@ -1,0 +1,94 @@
+"""Loading: what happens without the compiled extension, with one for another torch, and in a fresh interpreter."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import fedasd_fast as fa
+from fedasd_fast.loss import extension
+
+ROOT = Path(fa.__file__).parents[1]
+
+USE_TWICE = """
+import warnings, torch
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import fedasd_fast as fa
+    y, p = torch.tensor([0, 1, 2]), torch.tensor([0.5, 0.25, 0.25])
+    z, t = torch.randn(3, 3, requires_grad=True), torch.randn(3, 3)
+    for _ in range(2):
+        fa.asd_objective(z, t, y, p, 3.0).backward()
+    loss, gradient = fa.asd_loss_and_grad(z, fa.TeacherCache.from_logits(t, y, p)[:], y, None, 3.0)
+    assert torch.allclose(2 * gradient, z.grad, atol=1e-5)
+ours = [str(w.message) for w in caught if "fedasd_fast" in str(w.message)]
+print(len(ours), ours[:1], fa.build_info()["reason"])
+try:
+    fa.asd_loss(z, t, y, p, implementation="fused")
+except RuntimeError as error:
+    print("refused:", error)
+"""
+
+
+def run(code, **environment):
+    import os
+
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_build_info_tells_what_is_active():
+    info = fa.build_info()
+    assert info["extension"] is True
+    assert info["reason"] is None
+    assert "cpu" in info["devices"]
+    assert info["cpu_capability"] in ("avx512", "avx2", "generic")
+    assert info["torch_built"].split(".")[:2] == torch.__version__.split(".")[:2]
+
+
+def test_without_the_extension_the_reference_runs_and_says_so_once():
+    output = run(USE_TWICE, FEDASD_DISABLE_EXTENSION="1")
+    assert output.startswith("1 ['fedasd_fast runs on its slower PyTorch reference"), output
+    assert "FEDASD_DISABLE_EXTENSION" in output
+    assert "refused: implementation = 'fused', but" in output
+
+
+def test_an_extension_that_was_never_built_is_named(tmp_path):
+    module, reason = extension._load(tmp_path)
+    assert module is None
+    assert "has not been compiled" in reason
+    assert "pip install" in reason
+
+
+def test_an_extension_for_another_torch_is_not_loaded(tmp_path):
+    (tmp_path / "_built_for.txt").write_text("1.2.3\n")
+    module, reason = extension._load(tmp_path)
+    assert module is None
+    assert "built for torch 1.2.3" in reason
+    assert torch.__version__ in reason
+
+
+@pytest.mark.parametrize("name", ["avx512", "avx2", "generic", "no such set"])
+def test_instruction_set_can_be_chosen_by_environment(name):
+    chosen = run(
+        "import fedasd_fast as fa; print(fa.build_info()['cpu_capability'])", FEDASD_CPU_CAPABILITY=name
+    ).strip()
+    known = extension.module.select_cpu_capability(name)
+    assert chosen == (name if known else fa.build_info()["cpu_capability"])
+    extension.module.select_cpu_capability("avx512") or extension.module.select_cpu_capability("avx2")
+
+
+def test_demo_runs_end_to_end():
+    output = run("import benchmarks.demo as d; d.timed = lambda call, seconds=1.0: (call(), 1.0)[1]; d.main()")
+    assert "fused, cached teacher" in output
+    assert "epoch 5" in output
