@@ -13,7 +13,7 @@
 #if defined(__CUDACC__)
 #define FEDASD_HD __host__ __device__ inline
 #else
-#define FEDASD_HD inline
+#define FEDASD_HD inline __attribute__((always_inline))
 #endif
 
 namespace fedasd {

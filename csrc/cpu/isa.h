@@ -12,7 +12,6 @@
 #include <immintrin.h>
 #endif
 
-#include "../asd/formulas.h"
 #include "batch.h"
 
 #if defined(__has_builtin)
@@ -31,6 +30,8 @@ FEDASD_PRAGMA(clang attribute push(__attribute__((target(FEDASD_TARGET))), apply
 FEDASD_PRAGMA(GCC target(FEDASD_TARGET))
 #endif
 #endif
+
+#include "../asd/formulas.h"  // for this target: its functions take vectors
 
 namespace fedasd::cpu::FEDASD_ISA {
 namespace {

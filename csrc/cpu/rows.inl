@@ -11,11 +11,17 @@ inline Second second_softmax(double temperature, double other) {
   return temperature == other ? Second::same : temperature == 2 * other ? Second::square : Second::other;
 }
 
+// exp(shifted * scale); the factor log2(e) is loop-invariant and costs nothing.
+template <class T>
+inline Vec<T> scaled_exp(Vec<T> shifted, T scale) {
+  return exp2_nonpositive<T>(shifted * (scale * T(kLog2E)));
+}
+
 template <class T, Second second>
 inline Vec<T> second_exp(Vec<T> e, Vec<T> shifted, T scale) {
   if constexpr (second == Second::same) return e;
   if constexpr (second == Second::square) return e * e;
-  return exp_nonpositive<T>(shifted * scale);
+  return scaled_exp<T>(shifted, scale);
 }
 
 // 0 where weight is 0, so that 0 * -inf of a masked class counts as nothing.
@@ -108,16 +114,16 @@ struct Sums {
 
   void over(Reader<T, L>& logits, typename L::Scalar shift, T scale, T other_scale, T* exps) {
     logits.each_tile([&](const typename L::In& x, int64_t, int64_t n) {
-      typename L::Sum sum{}, sum_other{}, sum_moment{};
+      typename L::Sum sum, sum_other, sum_moment;
       for (int64_t i = 0; i < L::vectors(n); ++i) {
         const Vec<T> shifted = x[i] - shift;
-        const Vec<T> e = exp_nonpositive<T>(shifted * scale);
+        const Vec<T> e = scaled_exp<T>(shifted, scale);
         store<T>(exps + i * kLanes<T>, e);
-        sum += L::term(e);
+        sum.add(i, e);
         if constexpr (second != Second::none) {
           const Vec<T> e_other = second_exp<T, second>(e, shifted, other_scale);
-          sum_other += L::term(e_other);
-          if constexpr (moment) sum_moment += L::term(product_or_zero<T>(e_other, shifted));
+          sum_other.add(i, e_other);
+          if constexpr (moment) sum_moment.add(i, product_or_zero<T>(e_other, shifted));
         }
       }
       first += L::total(sum);
@@ -174,9 +180,9 @@ struct TeacherPasses {
     typename L::Total mean{};
     t.each_tile([&](const typename L::In& x, int64_t c0, int64_t n) {
       for (int64_t i = 0; i < L::vectors(n); ++i) {
-        const Vec<T> scaled = (x[i] - shift) * inv_tau;
-        const Vec<T> s = (kept ? load<T>(exps + i * kLanes<T>) : exp_nonpositive<T>(scaled)) * inverse;
-        store<T>(out + i * kLanes<T>, cache.logarithms ? scaled - log_sum : s);
+        const Vec<T> shifted = x[i] - shift;
+        const Vec<T> s = (kept ? load<T>(exps + i * kLanes<T>) : scaled_exp<T>(shifted, inv_tau)) * inverse;
+        store<T>(out + i * kLanes<T>, cache.logarithms ? shifted * inv_tau - log_sum : s);
       }
       store_tile<L>(cache.data, cache.type, rows.own(), t.classes, c0, n, out);
       if (cache.logarithms) return;
@@ -184,8 +190,8 @@ struct TeacherPasses {
       // in every storage type.
       const Matrix stored{cache.data, cache.type, t.classes, 1};
       const typename L::In s = L::load_tile(stored, rows.own(), c0, n, T(0), true, out);
-      typename L::Sum sum{};
-      for (int64_t i = 0; i < L::vectors(n); ++i) sum += L::term(product_or_zero<T>(s[i], (x[i] - shift) * inv_tau));
+      typename L::Sum sum;
+      for (int64_t i = 0; i < L::vectors(n); ++i) sum.add(i, product_or_zero<T>(s[i], (x[i] - shift) * inv_tau));
       mean += L::total(sum);
     });
     rows.put(rows.c.rows.cross, mean);
@@ -206,21 +212,28 @@ struct RowConstants {
   const T* exps = nullptr;  // exp(z'/tau) of the whole row, or null
 
   Vec<T> student_exp(Vec<T> shifted, int64_t i) const {
-    return exps ? load<T>(exps + i * kLanes<T>) : exp_nonpositive<T>(shifted * inv_tau);
+    return exps ? load<T>(exps + i * kLanes<T>) : scaled_exp<T>(shifted, inv_tau);
   }
   Vec<T> student_probability(Vec<T> e) const {
     Vec<T> q = e * inverse;
     FEDASD_ROUNDED(q);
     return q;
   }
-  // log s, up to a row constant if the teacher's rows are logits.
+  // log q and log s up to a row constant (none for a cached teacher).
+  Vec<T> student_log(Vec<T> shifted) const {
+    Vec<T> x = shifted * inv_tau;
+    FEDASD_ROUNDED(x);
+    return x;
+  }
   Vec<T> teacher_log(Vec<T> v) const {
-    if constexpr (logarithms) return (v - t_shift) * t_scale;
-    return log<T>(v);
+    if constexpr (!logarithms) return log<T>(v);
+    Vec<T> x = (v - t_shift) * t_scale;
+    FEDASD_ROUNDED(x);
+    return x;
   }
   // s times the teacher's sum (1 for a cached row).
   Vec<T> teacher_exp(Vec<T> v) const {
-    if constexpr (logarithms) return exp_nonpositive<T>(teacher_log(v));
+    if constexpr (logarithms) return scaled_exp<T>(v - t_shift, t_scale);
     return v;
   }
   Vec<T> teacher_probability(Vec<T> e) const {
@@ -232,7 +245,7 @@ struct RowConstants {
   // What the row's mean is taken of: log(q/s) up to a constant, or log(q/m); 0 where q is.
   Vec<T> centred(Vec<T> shifted, Vec<T> q, Vec<T> v) const {
     Vec<T> x;
-    if constexpr (divergence == Divergence::reverse_kl) x = (shifted * inv_tau - teacher_log(v)) - centre;
+    if constexpr (divergence == Divergence::reverse_kl) x = (student_log(shifted) - teacher_log(v)) - centre;
     else x = log_over_mean(q, teacher_probability(teacher_exp(v)) + q);
     return q == Vec<T>{} ? Vec<T>{} : x;
   }
@@ -321,13 +334,13 @@ struct StudentPasses {
     typename L::Total total{};
     z.each_tile([&](const typename L::In& student, int64_t c0, int64_t n) {
       const typename L::In teacher = t.at(c0, n);
-      typename L::Sum sum{}, sum_s{};
+      typename L::Sum sum, sum_s;
       for (int64_t i = 0; i < L::vectors(n); ++i) {
         const Vec<T> shifted = student[i] - k.shift, q = k.student_probability(k.student_exp(shifted, i)), v = teacher[i];
-        sum += L::term(q * k.centred(shifted, q, v));
+        sum.add(i, q * k.centred(shifted, q, v));
         if constexpr (divergence == Divergence::js) {
           const Vec<T> s = k.teacher_probability(k.teacher_exp(v));
-          sum_s += L::term(product_or_zero<T>(s, k.log_over_mean(s, s + q)));
+          sum_s.add(i, product_or_zero<T>(s, k.log_over_mean(s, s + q)));
         }
       }
       total += L::total(sum);
@@ -344,15 +357,15 @@ struct StudentPasses {
     z.each_tile([&](const typename L::In& tile, int64_t c0, int64_t n) {
       const typename L::In student = tile, teacher = t.at(c0, n);
       const typename L::Out out = L::out_tile(c.gradient, c.student.type, rows.begin * c.classes + c0, n, buffer);
-      typename L::Sum sum{};
+      typename L::Sum sum;
       for (int64_t i = 0; i < L::vectors(n); ++i) {
         const Vec<T> shifted = student[i] - k.shift, v = teacher[i];
         const Vec<T> e = k.student_exp(shifted, i), q = k.student_probability(e);
         Vec<T> gradient;
         if constexpr (divergence == Divergence::kl) {
           // The sum takes s before it is normalised and rounded; finish() divides.
-          const Vec<T> e_t = k.teacher_exp(v), x = shifted * k.inv_tau;
-          sum += L::term(product_or_zero<T>(e_t, logarithms ? k.teacher_log(v) - x : -x));
+          const Vec<T> e_t = k.teacher_exp(v), x = k.student_log(shifted);
+          sum.add(i, product_or_zero<T>(e_t, logarithms ? k.teacher_log(v) - x : -x));
           gradient = forward_kl_gradient(q, k.teacher_probability(e_t), k.asd);
         } else {
           gradient = centred_gradient(q, k.centred(shifted, q, v), k.mean, k.asd);

@@ -10,21 +10,25 @@ template <>
 struct VecOf<float> {
   typedef float type __attribute__((vector_size(FEDASD_VECTOR_BYTES)));
   typedef int32_t bits __attribute__((vector_size(FEDASD_VECTOR_BYTES)));
+  typedef uint32_t unsigned_bits __attribute__((vector_size(FEDASD_VECTOR_BYTES)));
 };
 template <>
 struct VecOf<double> {
   typedef double type __attribute__((vector_size(FEDASD_VECTOR_BYTES)));
   typedef int64_t bits __attribute__((vector_size(FEDASD_VECTOR_BYTES)));
+  typedef uint64_t unsigned_bits __attribute__((vector_size(FEDASD_VECTOR_BYTES)));
 };
 template <class T>
 using Vec = typename VecOf<T>::type;
 template <class T>
 using Bits = typename VecOf<T>::bits;
 template <class T>
+using UnsignedBits = typename VecOf<T>::unsigned_bits;  // wraps around, which -0 and NaN make use of
+template <class T>
 constexpr int kLanes = FEDASD_VECTOR_BYTES / int(sizeof(T));
 
-// Rounds a product before it is used again.  Without it the compiler may fuse e*inv - s into one
-// instruction, and then student == teacher would leave a rounding residue instead of a zero gradient.
+// Rounds a product before it is used again.  Without it the compiler may fuse a*b - c into one instruction, and
+// then student == teacher would leave a rounding residue instead of a zero loss and gradient.
 #if FEDASD_VECTOR_BYTES == 64
 #define FEDASD_ROUNDED(v) asm("" : "+v"(v))
 #elif defined(__x86_64__)
@@ -114,47 +118,71 @@ template <class T>
 struct Constants;
 template <>
 struct Constants<float> {
-  static constexpr int mantissa_bits = 23, exponent_bias = 127, log_terms = 5;
+  static constexpr int mantissa_bits = 23, log_terms = 5;
+  static constexpr uint32_t exponent_bias = 127;
   static constexpr float round_magic = 12582912.0f;  // 1.5 * 2^23
-  static constexpr float lowest_exp = -87.3f;        // exp() below is flushed to zero
+  static constexpr float lowest_exp2 = -126.0f;      // below, where 2^n is no normal number, the result is 0
   static constexpr float ln2_hi = 0.693359375f, ln2_lo = -2.12194440e-4f;  // n * ln2_hi is exact
-  static constexpr int32_t sqrt_half_bits = 0x3f3504f3, magic_bits = 0x4b400000;
+  static constexpr uint32_t sqrt_half_bits = 0x3f3504f3, magic_bits = 0x4b400000;
   static constexpr float min_normal = 1.17549435e-38f, denormal_scale = 16777216.0f;  // 2^24
   static constexpr float denormal_log2 = 24.0f;
-  // exp(r) = 1 + r + r^2 Q(r) on |r| <= ln2/2: relative error of the polynomial 1.0e-8
-  static constexpr float exp_q[] = {0.0013926213466f, 0.0083632029716f, 0.041666554438f, 0.16666576846f, 0.5f};
+  // 2^f = 1 + f P(f) on |f| <= 1/2: relative error of the polynomial 5.1e-9
+  static constexpr float exp2_p[] = {0.00015453222611639232f, 0.0013390932280860178f, 0.0096180824453484352f,
+                                     0.055503569849416415f, 0.24022650760801401f, 0.69314718805317026f};
 };
 template <>
 struct Constants<double> {
-  static constexpr int mantissa_bits = 52, exponent_bias = 1023, log_terms = 10;
+  static constexpr int mantissa_bits = 52, log_terms = 10;
+  static constexpr uint64_t exponent_bias = 1023;
   static constexpr double round_magic = 6755399441055744.0;  // 1.5 * 2^52
-  static constexpr double lowest_exp = -708.3;
+  static constexpr double lowest_exp2 = -1022.0;
   static constexpr double ln2_hi = 0.693147180369123816490, ln2_lo = 1.90821492927058770002e-10;
-  static constexpr int64_t sqrt_half_bits = 0x3fe6a09e667f3bcd, magic_bits = 0x4338000000000000;
+  static constexpr uint64_t sqrt_half_bits = 0x3fe6a09e667f3bcd, magic_bits = 0x4338000000000000;
   static constexpr double min_normal = 2.2250738585072014e-308, denormal_scale = 18014398509481984.0;  // 2^54
   static constexpr double denormal_log2 = 54.0;
-  // relative error of the polynomial 1.7e-17
-  static constexpr double exp_q[] = {2.5100424157005066788e-8, 2.7620138719733995569e-7, 2.7557268378684192873e-6,
-                                     0.000024801521190217727651, 0.00019841269863105968748, 0.0013888888917281793308,
-                                     0.0083333333333300513464, 0.041666666666623991516, 0.16666666666666667456,
-                                     0.50000000000000010262};
+  // relative error of the polynomial 8.5e-18
+  static constexpr double exp2_p[] = {4.4549719197075452844e-10, 7.0726071893649128497e-9, 1.0178062389205206401e-7,
+                                      1.3215442481659663991e-6, 0.000015252733829929097971, 0.00015403530441910486318,
+                                      0.0013333558146416879934, 0.0096181291076067846376, 0.055504108664821594425,
+                                      0.24022650695910098382, 0.69314718055994530942};
 };
 
-// exp(x) for x <= 0 (a shifted logit), about 1 ulp; exp(-inf) = 0, NaN stays NaN.
-// x = n ln2 + r, exp(x) = 2^n exp(r).  Adding round_magic leaves n in the low mantissa bits.
+constexpr double kLog2E = 1.4426950408889634;
+
+// 2^y for y <= 0; 2^-inf = 0, NaN stays NaN.  y = n + f with n the nearest integer and f exact, 2^y = 2^n 2^f.
+//
+// exp(x) is 2^(x log2 e), where the product's rounding makes a relative error of |x| roundoffs.  Softmax terms are
+// relative to the largest, 1, and |x| exp(x) < 0.37: seen from there the error is below the rounding of the term.
+template <class T>
+inline Vec<T> exp2_nonpositive(Vec<T> y) {
+  using K = Constants<T>;
+#if FEDASD_VECTOR_BYTES == 64
+  Vec<T> n;
+  if constexpr (sizeof(T) == 4) n = (Vec<T>)_mm512_maskz_roundscale_ps(__mmask16(-1), (__m512)y, 0);
+  else n = (Vec<T>)_mm512_maskz_roundscale_pd(__mmask8(-1), (__m512d)y, 0);
+#else
+  const Vec<T> shifted = y + K::round_magic;  // leaves n in the low mantissa bits
+  const Vec<T> n = shifted - K::round_magic;
+#endif
+  const Vec<T> f = y - n;
+  Vec<T> poly = splat<T>(K::exp2_p[0]);
+  for (int k = 1; k < int(sizeof(K::exp2_p) / sizeof(T)); ++k) poly = poly * f + K::exp2_p[k];
+  poly = poly * f + T(1);
+#if FEDASD_VECTOR_BYTES == 64
+  // scalef(anything, -inf) is 0, also for the NaN that f is then.
+  if constexpr (sizeof(T) == 4) return (Vec<T>)_mm512_maskz_scalef_ps(__mmask16(-1), (__m512)poly, (__m512)n);
+  else return (Vec<T>)_mm512_maskz_scalef_pd(__mmask8(-1), (__m512d)poly, (__m512d)n);
+#else
+  // Multiplying by 2^n, not adding n to the exponent bits: a NaN payload must not turn into a number.
+  const UnsignedBits<T> scale = (UnsignedBits<T>(shifted) + K::exponent_bias) << K::mantissa_bits;
+  const Vec<T> value = poly * Vec<T>(scale);
+  return y < K::lowest_exp2 ? Vec<T>{} : value;
+#endif
+}
+
 template <class T>
 inline Vec<T> exp_nonpositive(Vec<T> x) {
-  using K = Constants<T>;
-  const Vec<T> shifted = x * T(1.4426950408889634) + K::round_magic;
-  const Vec<T> n = shifted - K::round_magic;
-  const Vec<T> r = (x - n * K::ln2_hi) - n * K::ln2_lo;
-  Vec<T> poly = splat<T>(K::exp_q[0]);
-  for (int k = 1; k < int(sizeof(K::exp_q) / sizeof(T)); ++k) poly = poly * r + K::exp_q[k];
-  poly = poly * (r * r) + r + T(1);
-  // Multiplying by 2^n, not adding n to the exponent bits: a NaN payload must not turn into a number.
-  const Bits<T> scale = (Bits<T>(shifted) + K::exponent_bias) << K::mantissa_bits;
-  const Vec<T> value = poly * Vec<T>(scale);
-  return x < K::lowest_exp ? Vec<T>{} : value;
+  return exp2_nonpositive<T>(x * T(kLog2E));
 }
 
 // log(x) for x >= 0, about 1 ulp; log(0) = -inf, log(inf) = inf, NaN stays NaN.
@@ -164,9 +192,9 @@ inline Vec<T> log(Vec<T> x) {
   using K = Constants<T>;
   const Bits<T> tiny = x < K::min_normal;
   const Vec<T> normal = tiny ? x * K::denormal_scale : x;
-  const Bits<T> offset = Bits<T>(normal) - K::sqrt_half_bits;
-  const Bits<T> exponent = offset >> K::mantissa_bits;
-  const Vec<T> m = Vec<T>(Bits<T>(normal) - (exponent << K::mantissa_bits));
+  const Bits<T> offset = Bits<T>(UnsignedBits<T>(normal) - K::sqrt_half_bits);
+  const UnsignedBits<T> exponent = UnsignedBits<T>(offset >> K::mantissa_bits);  // keeps the sign
+  const Vec<T> m = Vec<T>(UnsignedBits<T>(normal) - (exponent << K::mantissa_bits));
   const Vec<T> scaled = Vec<T>(exponent + K::magic_bits) - K::round_magic;  // int -> float
   const Vec<T> e = tiny ? scaled - K::denormal_log2 : scaled;
   const Vec<T> f = (m - T(1)) / (m + T(1));

@@ -118,18 +118,29 @@ struct Group {
 // Classes across the lanes.
 template <class T>
 struct Across {
-  // Sums run in T within a tile, lane by lane, and in double from there: the error does not grow with C,
-  // and stays below that of rounding the loss to float.
   using Scalar = T;
-  using Sum = Vec<T>;
   using Total = double;
+  // Runs of 16 terms a lane are added in T, the runs in double: the error does not grow with C, stays below that
+  // of rounding the loss to float, and the conversions hardly show.
+  struct Sum {
+    Vec<T> run{};
+    Doubles<T> runs{};
+    void add(int64_t i, Vec<T> v) {
+      run += v;
+      if (i % 16 == 15) flush();
+    }
+    void flush() {
+      runs += to_doubles<T>(run);
+      run = Vec<T>{};
+    }
+  };
   static constexpr int rows = 1;
   static constexpr int64_t classes = kTile;  // per tile
   static int64_t vectors(int64_t n) { return (n + kLanes<T> - 1) / kLanes<T>; }
   static T max(Vec<T> v) { return reduce<T>(v, [](auto a, auto b) { return a > b ? a : b; }); }
-  static Sum term(Vec<T> v) { return v; }
-  static Total total(Sum v) {
-    return fold<double, kLanes<T>>(to_doubles<T>(v), [](auto a, auto b) { return a + b; }, std::make_index_sequence<kLanes<T> / 2>{});
+  static Total total(Sum sum) {
+    sum.flush();
+    return fold<double, kLanes<T>>(sum.runs, [](auto a, auto b) { return a + b; }, std::make_index_sequence<kLanes<T> / 2>{});
   }
   static Total as_total(T x) { return x; }
   static T narrow(Total x) { return T(x); }
@@ -176,14 +187,16 @@ struct Across {
 template <class T>
 struct Transposed {
   using Scalar = Vec<T>;
-  using Sum = Doubles<T>;
   using Total = Doubles<T>;
+  struct Sum {
+    Total terms{};
+    void add(int64_t, Vec<T> v) { terms += to_doubles<T>(v); }
+  };
   static constexpr int rows = kLanes<T>;
   static constexpr int64_t classes = kTile / kLanes<T>;
   static int64_t vectors(int64_t n) { return n; }
   static Vec<T> max(Vec<T> v) { return v; }
-  static Sum term(Vec<T> v) { return to_doubles<T>(v); }
-  static Total total(Sum v) { return v; }
+  static Total total(Sum sum) { return sum.terms; }
   static Total as_total(Vec<T> x) { return to_doubles<T>(x); }
   static Vec<T> narrow(Total x) { return from_doubles<T>(x); }
   static Vec<T> exp(Vec<T> x) { return exp_nonpositive<T>(x); }

@@ -43,7 +43,9 @@ inline double entropy(const Row& log_p) {
 }
 
 // With one class there is no class besides the true one, and not_true means nothing.
-inline int64_t excluded(const Options& o, const Row& logits, int64_t label) { return o.not_true && logits.size() > 1 ? label : -1; }
+inline int64_t excluded(const Options& o, const Row& logits, int64_t label) {
+  return o.not_true && logits.size() > 1 ? label : -1;
+}
 
 // What the objective needs of the teacher in one row.
 struct Teacher {
@@ -90,7 +92,8 @@ inline Result objective(const Options& o, const std::vector<Row>& student, const
       const Row log_q = log_softmax(student[i], o.temperature, excluded(o, student[i], label[i]));
       const Row log_u = log_softmax(student[i], 1.0);
       const Row& log_s = teachers[i].log_s;
-      const double alpha = weight(i) / total_weight, condition_number = condition(student[i], o.temperature) + condition(log_s, 1.0);
+      const double alpha = weight(i) / total_weight;
+      const double condition_number = condition(student[i], o.temperature) + condition(log_s, 1.0);
 
       auto ratio = [&](size_t c) {  // log(q/s) or log(q/m), 0 where q is; kl has no need of it
         const double q = std::exp(log_q[c]), m = (std::exp(log_s[c]) + q) / 2;

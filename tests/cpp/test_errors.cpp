@@ -1,10 +1,12 @@
 // Every refusal of csrc/cpu/asd.cpp: thrown, naming the argument, its place and its value, and before anything
 // of that client is written.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "arrays.h"

