@@ -207,24 +207,19 @@ inline Vec<T> log(Vec<T> x) {
   return x == Vec<T>{} ? splat<T>(-infinity) : proper;
 }
 
-// Over arrays of per-row numbers.  The last, partial vector is padded with a harmless value.
-template <class T>
-inline void exp_nonpositive(T* x, int64_t n) {
+// f(vector) over an array of per-row numbers; the last, partial vector is padded with 1, which every f takes.
+template <class T, class F>
+inline void over_array(T* x, int64_t n, F f) {
   for (int64_t i = 0; i < n; i += kLanes<T>) {
-    T lane[kLanes<T>] = {};
-    const size_t bytes = size_t(n - i < kLanes<T> ? n - i : kLanes<T>) * sizeof(T);
-    std::memcpy(lane, x + i, bytes);
-    store<T>(lane, exp_nonpositive<T>(load<T>(lane)));
-    std::memcpy(x + i, lane, bytes);
+    if (n - i >= kLanes<T>) store<T>(x + i, f(load<T>(x + i)));
+    else store_partial<T>(x + i, n - i, f(load_partial<T>(x + i, n - i, T(1))));
   }
 }
 template <class T>
+inline void exp_nonpositive(T* x, int64_t n) {
+  over_array<T>(x, n, [](Vec<T> v) { return exp_nonpositive<T>(v); });
+}
+template <class T>
 inline void log(T* x, int64_t n) {
-  for (int64_t i = 0; i < n; i += kLanes<T>) {
-    T lane[kLanes<T>] = {};
-    const size_t bytes = size_t(n - i < kLanes<T> ? n - i : kLanes<T>) * sizeof(T);
-    std::memcpy(lane, x + i, bytes);
-    store<T>(lane, log<T>(load<T>(lane)));
-    std::memcpy(x + i, lane, bytes);
-  }
+  over_array<T>(x, n, [](Vec<T> v) { return log<T>(v); });
 }

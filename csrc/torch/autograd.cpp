@@ -62,8 +62,9 @@ struct AsdBackward : Node {
                        !at::GradMode::is_enabled();
     if (plain && all_ones(factor)) {
       // loss.backward(): nothing to multiply.  Dropping our reference lets the engine keep the buffer
-      // without a copy; if the graph is retained we hold on to it, and the engine copies before it adds.
-      if (!keep_graph) gradient.reset_data();
+      // without a copy; if the graph is retained, the caller gets one of its own to do with as it likes.
+      if (keep_graph) return saved.clone();
+      gradient.reset_data();
       return saved;
     }
     if (plain && !keep_graph) {

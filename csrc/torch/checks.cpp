@@ -38,11 +38,6 @@ void check_positive(double x, const char* name) {
 }
 void check_finite(double x, const char* name) { TORCH_CHECK_VALUE(std::isfinite(x), name, " = ", x, "; expected a finite number"); }
 
-void check_not_differentiated(const at::Tensor& t, const char* name) {
-  TORCH_CHECK_VALUE(!t.requires_grad(), name, " requires grad, but ASD has no gradient for it; pass ", name,
-                    ".detach() or compute it under torch.no_grad()");
-}
-
 Sizes leading_sizes(const at::Tensor& logits, const char* name) {
   TORCH_CHECK_VALUE(logits.dim() == 2 || logits.dim() == 3, name, " has shape ", logits.sizes(),
                     "; expected [B, C], or [K, B, C] with a client dimension");
@@ -89,7 +84,6 @@ Sizes check_objective(FEDASD_OBJECTIVE_PARAMETERS) {
   const bool cached = rows.has_value();
 
   check_logits(teacher, cached ? "the teacher cache" : "teacher_logits");
-  check_not_differentiated(teacher, "teacher_logits");
   check_device(teacher, student_logits, "teacher_logits", "student_logits");
   auto with_clients = [&](std::initializer_list<int64_t> tail) {
     at::DimVector shape;
@@ -122,7 +116,6 @@ Sizes check_objective(FEDASD_OBJECTIVE_PARAMETERS) {
   check_shape(targets, with_clients({s.batch}), "targets", "one label for each row of student_logits");
   check_device(targets, student_logits, "targets", "student_logits");
   if (label_prior) {
-    check_not_differentiated(*label_prior, "label_prior");
     check_prior(*label_prior, student_logits, with_clients({s.classes}), "student_logits");
   } else {
     TORCH_CHECK_VALUE(cached || weighting == "uniform",
@@ -136,8 +129,6 @@ Sizes check_cache(FEDASD_CACHE_PARAMETERS) {
   (void)temperature, (void)entropy_temperature, (void)entropy_power, (void)prior_power, (void)not_true, (void)ignore_index;
   (void)log_rows;
   check_logits(teacher_logits, "teacher_logits");
-  check_not_differentiated(teacher_logits, "teacher_logits");
-  check_not_differentiated(label_prior, "label_prior");
   const Sizes s = leading_sizes(teacher_logits, "teacher_logits");
   check_integers(targets, "targets");
   check_shape(targets, teacher_logits.sizes().slice(0, teacher_logits.dim() - 1), "targets", "one label for each row of teacher_logits");
