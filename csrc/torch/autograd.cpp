@@ -19,7 +19,7 @@ using torch::autograd::Node;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
-// torch counts references to nodes by shared_ptr up to 2.12 and by intrusive_ptr after.
+// Older releases of torch (2.10) count references to nodes by shared_ptr, newer ones (2.13) by intrusive_ptr.
 template <class T>
 auto make_node() {
   if constexpr (std::is_same_v<decltype(torch::autograd::Edge::function), std::shared_ptr<Node>>) return std::make_shared<T>();
