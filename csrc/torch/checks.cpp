@@ -9,7 +9,6 @@ void check_logits(const at::Tensor& t, const char* name) {
   const auto type = t.scalar_type();
   TORCH_CHECK_VALUE(type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16, name, " has dtype ",
                     type, "; expected float32, float64, float16 or bfloat16");
-  TORCH_CHECK_VALUE(t.layout() == at::kStrided, name, " has layout ", t.layout(), "; expected a dense tensor: call .to_dense()");
 }
 
 void check_integers(const at::Tensor& t, const char* name) {

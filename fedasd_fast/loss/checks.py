@@ -41,6 +41,9 @@ def check_logits(logits: Tensor, name: str) -> None:
     if not isinstance(logits, Tensor):
         raise TypeError(f"{name} is a {type(logits).__name__}; expected a torch.Tensor")
     require(logits.dtype in FLOATS, f"{name} has dtype {logits.dtype}; expected float32, float64, float16 or bfloat16")
+    require(
+        logits.layout == torch.strided, f"{name} has layout {logits.layout}; expected a dense one: call .to_dense()"
+    )
     shape = tuple(logits.shape)
     require(logits.dim() in (2, 3), f"{name} has shape {shape}; expected [B, C], or [K, B, C] with a client dimension")
     require(logits.shape[-1] > 0, f"{name} has shape {shape}; expected at least one class")

@@ -121,14 +121,23 @@ def test_not_a_tensor():
         fa.loss.extension.module.asd_objective(BATCH.student)
 
 
-def test_devices_must_agree():
-    with pytest.raises((ValueError, RuntimeError, NotImplementedError)):
-        fa.asd_loss(BATCH.student, BATCH.teacher.to("meta"), BATCH.targets, BATCH.prior)
+@pytest.mark.parametrize("implementation", ["fused", "reference"])
+def test_devices_must_agree(implementation):
+    for name, message in (("teacher", "teacher_logits is on meta"), ("targets", "targets is on meta")):
+        arguments = {**GOOD, name: GOOD[name].to("meta")}
+        with pytest.raises(ValueError, match=message):
+            fa.asd_loss(*arguments.values(), implementation=implementation)
 
 
-def test_sparse_and_unknown_implementation():
-    with pytest.raises((ValueError, RuntimeError, NotImplementedError)):
-        fa.asd_loss(BATCH.student.to_sparse(), BATCH.teacher, BATCH.targets, BATCH.prior)
+def test_sparse_logits():
+    sparse = BATCH.student.to_sparse()
+    with pytest.raises(ValueError, match=r"student_logits has layout .*to_dense"):
+        fa.asd_loss(sparse, *list(BATCH)[1:], implementation="reference")
+    with pytest.raises(RuntimeError, match="'SparseCPU' backend"):  # the dispatcher's own refusal
+        fa.asd_loss(sparse, *list(BATCH)[1:], implementation="fused")
+
+
+def test_unknown_implementation_and_option():
     with pytest.raises(ValueError, match="implementation = 'cuda'"):
         fa.asd_loss(*BATCH, implementation="cuda")
     with pytest.raises(ValueError, match="unknown option"):
