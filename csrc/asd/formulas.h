@@ -8,27 +8,21 @@
 // `V` is a float, a double, or a SIMD vector of them: only + - * / and comparisons are used.
 #pragma once
 
-#include "options.h"
-
-#if defined(__CUDACC__)
-#define FEDASD_HD __host__ __device__ inline
-#else
-#define FEDASD_HD inline __attribute__((always_inline))
-#endif
+#include "host_device.h"
 
 namespace fedasd {
 
 // H = -sum_c h_c log h_c with h_c = e_c / S, e_c = exp(t'_c / tau_h), S = sum e, P = sum e_c t'_c:
 // log h_c = t'_c / tau_h - log S, hence H = log S - P / (tau_h S).
 template <class V>
-FEDASD_HD V entropy(V log_sum, V sum, V moment, double tau_h) {
+FEDASD_HD V entropy(V log_sum, V sum, V moment, V tau_h) {
   return log_sum - moment / (sum * tau_h);
 }
 
 // log of the un-normalised weight: alpha_i is proportional to exp(-b_h H_i) p[y_i]^(-b_p).
 template <class V>
-FEDASD_HD V log_weight(V entropy, V log_share, const Options& o) {
-  return -(entropy * o.entropy_power) - log_share * o.prior_power;
+FEDASD_HD V log_weight(V entropy, V log_share, V entropy_power, V prior_power) {
+  return -(entropy * entropy_power) - log_share * prior_power;
 }
 
 // Divergences from row sums.  log s_c = t'_c/tau - log S_t and log q_c = z'_c/tau - log S_z, and

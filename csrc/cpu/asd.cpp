@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "batch.h"
+
 namespace fedasd::cpu {
 namespace {
 
@@ -122,13 +124,6 @@ void over_clients(const Parallel& parallel, int64_t clients, int64_t elements, F
   });
 }
 
-// The C-1 classes besides the true one are none when C = 1: both softmaxes over all of it agree, and
-// the divergence is 0 as it should be.
-Options effective(Options o, int64_t classes) {
-  if (classes == 1) o.not_true = false;
-  return o;
-}
-
 }  // namespace
 
 void loss_and_gradient(const Problem& p, const Parallel& parallel) {
@@ -149,7 +144,7 @@ void loss_and_gradient(const Problem& p, const Parallel& parallel) {
     run.normalise(c, o);
     over_rows(rows_parallel, p.batch, p.classes, [&](int64_t b, int64_t e) { run.student_rows(c, o, b, e); });
     check_reverse_kl(p, k, c);
-    p.loss[k] = run.finish(c, o);
+    p.loss.set(k, run.finish(c, o));
   });
 }
 

@@ -1,24 +1,11 @@
-// What a CPU kernel is given: plain pointers, element types and strides.  No torch.
+// What a CPU kernel is given: one client, and memory for the numbers of its rows.
 #pragma once
 
 #include <cstdint>
 
-#include "../asd/options.h"
+#include "../asd/problem.h"
 
 namespace fedasd::cpu {
-
-enum class DType { f32, f64, bf16, f16 };
-inline int64_t size_of(DType type) { return type == DType::f64 ? 8 : type == DType::f32 ? 4 : 2; }
-
-// What the teacher's rows hold.  Logits belong to this batch; the other two come from a cache.
-enum class TeacherRows { logits, probabilities, log_probabilities };
-
-// [rows, classes]; strides count elements.
-struct Matrix {
-  const void* data = nullptr;
-  DType type = DType::f32;
-  int64_t row_stride = 0, col_stride = 0;
-};
 
 // Per-row numbers of one client's batch, arrays of length `batch`.  Row passes write sums; the
 // logarithms of all rows are taken together afterwards, because one vector log serves many rows.
@@ -46,13 +33,6 @@ struct Client {
   void* gradient = nullptr;  // contiguous, the student's type; null: value only
   int64_t valid = 0;         // rows that are not ignored
   RowNumbers rows{};
-};
-
-// Where a cache is written: contiguous rows of `type`.
-struct CacheRows {
-  void* data = nullptr;
-  DType type = DType::f32;
-  bool logarithms = false;
 };
 
 // One instruction set's compiled code.  Row ranges may run in any order and on any thread: rows do

@@ -519,7 +519,7 @@ void log_weights(const Client& c, const Options& o) {
     for (int64_t i = 0; i < n; ++i) {
       const int64_t row = begin + i;
       const double h = entropy(log_sum[i], r.entropy_sum[row], r.entropy_moment[row], o.entropy_temperature);
-      r.weight[row] = log_weight(h, r.weight[row], o);
+      r.weight[row] = log_weight(h, r.weight[row], o.entropy_power, o.prior_power);
     }
   }
 }
