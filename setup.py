@@ -1,7 +1,8 @@
 """Builds fedasd_fast._C.  Everything static is in pyproject.toml.
 
-Environment: FEDASD_FORCE_CPU=1 leaves CUDA out; FORCE_CUDA=1 or TORCH_CUDA_ARCH_LIST puts it in even
-where no GPU is visible; MAX_JOBS limits parallel compilers; DEBUG=1 builds with -O0 -g.
+Environment: FEDASD_FORCE_CPU=1 leaves CUDA out; FORCE_CUDA=1 or TORCH_CUDA_ARCH_LIST puts it in (without them: where
+torch and the toolkit have it).  TORCH_CUDA_ARCH_LIST says for which architectures (else: the visible GPUs', or all of
+ARCHITECTURES); MAX_JOBS limits parallel compilers; DEBUG=1 builds with -O0 -g.
 FEDASD_NO_EXTENSION=1 installs the pure-Python package (the reference implementation).
 """
 
@@ -13,6 +14,7 @@ from setuptools import setup
 from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CppExtension, CUDAExtension, include_paths
 
 ROOT = Path(__file__).parent
+ARCHITECTURES = "7.5;8.0;8.6;8.9;9.0;10.0;12.0+PTX"  # as in the Makefile; +PTX: for what comes after
 
 
 def flag(name: str) -> bool:
@@ -24,11 +26,23 @@ def sources(*patterns: str) -> list[str]:
 
 
 def use_cuda() -> bool:
-    if flag("FEDASD_FORCE_CPU") or not sources("csrc/cuda/*.cu"):
+    if flag("FEDASD_FORCE_CPU"):
         return False
-    if flag("FORCE_CUDA") or os.environ.get("TORCH_CUDA_ARCH_LIST"):
-        return True
+    wanted = flag("FORCE_CUDA") or bool(os.environ.get("TORCH_CUDA_ARCH_LIST"))
+    if wanted and torch.version.cuda is None:
+        raise SystemExit(
+            f"CUDA was asked for, but torch {torch.__version__} is a CPU build; install a CUDA build of torch"
+        )
+    if wanted and CUDA_HOME is None:
+        raise SystemExit("CUDA was asked for, but no toolkit was found; install one with nvcc, or set CUDA_HOME")
     return torch.version.cuda is not None and CUDA_HOME is not None
+
+
+def architectures() -> str:
+    """What the kernels are compiled for; torch's build reads it from the environment."""
+    visible = {torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())}
+    found = ";".join(f"{major}.{minor}" for major, minor in sorted(visible))
+    return os.environ.setdefault("TORCH_CUDA_ARCH_LIST", found or ARCHITECTURES)
 
 
 def extension() -> CppExtension:
@@ -39,12 +53,13 @@ def extension() -> CppExtension:
     flags += [f"-isystem{path}" for path in include_paths()]  # warnings are about our code only
     common = {
         "name": "fedasd_fast._C",
-        "sources": sources("csrc/cpu/*.cpp", "csrc/torch/*.cpp"),
+        "sources": [s for s in sources("csrc/cpu/*.cpp", "csrc/torch/*.cpp") if Path(s).name != "cuda.cpp"],
         "extra_compile_args": {"cxx": flags},
     }
     if not use_cuda():
         return CppExtension(**common)
-    common["sources"] += sources("csrc/cuda/*.cu")
+    common["sources"] += sources("csrc/cuda/*.cu", "csrc/torch/cuda.cpp")
+    flags.append(f'-DFEDASD_CUDA_ARCHITECTURES="{architectures()}"')
     common["extra_compile_args"]["nvcc"] = ["-O3"]
     return CUDAExtension(**common)
 

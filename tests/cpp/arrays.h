@@ -18,7 +18,21 @@
 
 namespace arrays {
 
-using namespace fedasd::cpu;
+using namespace fedasd;
+using cpu::Parallel;
+
+// A piece of memory that a backend may be told about.
+struct Memory {
+  const void* data;
+  size_t bytes;
+  const char* name;
+  bool read_only;
+};
+
+template <class T>
+Memory memory_of(const std::vector<T>& v, const char* name, bool read_only) {
+  return {v.data(), v.size() * sizeof(T), name, read_only};
+}
 
 enum class Layout { contiguous, padded, transposed, spread };
 
@@ -41,6 +55,7 @@ class LogitsArray {
     for (int64_t c = 0; c < classes_; ++c) values.push_back(get(k, i, c));
     return values;
   }
+  Memory memory(const char* name) const { return memory_of(memory_, name, true); }
   Logits view() const { return {{memory_.data(), type_, row_stride_, col_stride_}, client_stride_}; }
 
  private:
@@ -57,6 +72,7 @@ class IntegerArray {
       : is_wide_(wide), n_(n), wide_(std::move(values)), narrow_(wide_.begin(), wide_.end()) {}
   int64_t get(int64_t k, int64_t i) const { return wide_[size_t(k * n_ + i)]; }
   void set(int64_t k, int64_t i, int64_t x) { narrow_[size_t(k * n_ + i)] = int32_t(wide_[size_t(k * n_ + i)] = x); }
+  Memory memory(const char* name) const { return is_wide_ ? memory_of(wide_, name, true) : memory_of(narrow_, name, true); }
   Integers view() const {
     return {is_wide_ ? static_cast<const void*>(wide_.data()) : static_cast<const void*>(narrow_.data()), is_wide_, n_, 1};
   }
@@ -75,6 +91,7 @@ class NumberArray {
       : is_wide_(wide), n_(n), wide_(std::move(values)), narrow_(wide_.begin(), wide_.end()) {}
   double get(int64_t k, int64_t i) const { return is_wide_ ? wide_[size_t(k * n_ + i)] : narrow_[size_t(k * n_ + i)]; }
   void set(int64_t k, int64_t i, double x) { narrow_[size_t(k * n_ + i)] = float(wide_[size_t(k * n_ + i)] = x); }
+  Memory memory(const char* name) const { return is_wide_ ? memory_of(wide_, name, true) : memory_of(narrow_, name, true); }
   Numbers view() const {
     return {is_wide_ ? static_cast<const void*>(wide_.data()) : static_cast<const void*>(narrow_.data()), is_wide_, n_, 1};
   }
@@ -86,24 +103,25 @@ class NumberArray {
   std::vector<float> narrow_;
 };
 
-// Contiguous output between two zones that nothing may touch; their odd length leaves it badly aligned.
+// Contiguous output between two zones that nothing may touch; their length leaves it well or badly aligned.
 class Guarded {
  public:
-  Guarded(DType type, int64_t count) : type_(type), bytes_(count * size_of(type)), memory_(size_t(bytes_ + 2 * zone()), kFill) {}
-  void* data() { return memory_.data() + zone(); }
-  double get(int64_t i) const { return numbers::read(type_, memory_.data() + zone(), i); }
+  Guarded(DType type, int64_t count, bool aligned = false)
+      : type_(type), zone_((aligned ? 64 : 67) * size_of(type)), bytes_(count * size_of(type)), memory_(size_t(bytes_ + 2 * zone_), kFill) {}
+  Memory memory(const char* name, bool read_only = false) const { return {memory_.data() + zone_, size_t(bytes_), name, read_only}; }
+  void* data() { return memory_.data() + zone_; }
+  double get(int64_t i) const { return numbers::read(type_, memory_.data() + zone_, i); }
   bool intact() const {
     auto untouched = [](unsigned char byte) { return byte == kFill; };
-    return std::all_of(memory_.begin(), memory_.begin() + zone(), untouched) &&
-           std::all_of(memory_.end() - zone(), memory_.end(), untouched);
+    return std::all_of(memory_.begin(), memory_.begin() + zone_, untouched) &&
+           std::all_of(memory_.end() - zone_, memory_.end(), untouched);
   }
   bool operator==(const Guarded& other) const { return memory_ == other.memory_; }
 
  private:
   static constexpr unsigned char kFill = 0xa5;
-  int64_t zone() const { return 67 * size_of(type_); }
   DType type_;
-  int64_t bytes_;
+  int64_t zone_, bytes_;
   std::vector<unsigned char> memory_;
 };
 

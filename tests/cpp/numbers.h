@@ -8,11 +8,11 @@
 #include <limits>
 #include <vector>
 
-#include "cpu/batch.h"
+#include "asd/problem.h"
 
 namespace numbers {
 
-using fedasd::cpu::DType;
+using fedasd::DType;
 
 struct HalfFormat {
   int mantissa_bits, exponent_bits;

@@ -74,7 +74,7 @@ struct Setup {
     p.teacher = teacher.view();
     p.targets = targets.view();
     p.label_prior = prior.view();
-    p.loss = loss.data();
+    p.loss = {loss.data(), true};
     p.gradient = gradient.data();
     loss_and_gradient(p, parallel);
   }
@@ -109,7 +109,7 @@ struct Setup {
     p.cache_targets = labels.view();
     p.cache_constant = {constant.data(), true, samples, 1};
     p.cache_log_weight = {log_weight.data(), true, samples, 1};
-    p.loss = loss.data();
+    p.loss = {loss.data(), true};
     p.gradient = gradient.data();
     loss_and_gradient(p, parallel);
   }
@@ -232,7 +232,7 @@ void errors_cross_threads() {
   p.student = p.teacher = logits.view();
   p.targets = targets.view();
   p.label_prior = prior.view();
-  p.loss = s.loss.data();
+  p.loss = {s.loss.data(), true};
   refuses({"targets[3, 8999] = 8"}, [&] { loss_and_gradient(p, threaded(3, 1)); });
 }
 

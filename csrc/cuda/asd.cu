@@ -1,0 +1,147 @@
+#include "asd.h"
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <random>
+#include <vector>
+
+#include "kernels.h"
+#include "launch.cuh"
+
+namespace fedasd::cuda {
+namespace {
+
+// One block does a client's batch if it needs no more rounds than this: bringing blocks together (stamps, or a
+// grid barrier) costs about as much as that many rows.
+constexpr int64_t kRoundsOfOneBlock = 4;
+constexpr int kThreads = 256;  // where several blocks share a client: more of them, to spread over the GPU
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Never the same twice, and unlike what memory is likely to hold: splitmix64 of a counter with a random start.
+unsigned long long new_stamp() {
+  static std::atomic<uint64_t> counter{(uint64_t(std::random_device{}()) << 32) ^ std::random_device{}()};
+  uint64_t x = counter.fetch_add(0x9e3779b97f4a7c15u);
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+struct Shape {
+  int threads;
+  int64_t rows;  // in progress at once in a block
+};
+
+template <class P>
+Shape shape_of(const Kernel<P>& kernel, int64_t classes, int64_t rows, int max_threads) {
+  const int64_t wanted = kernel.lanes ? rows * kernel.lanes : ceil_div(classes, 8);
+  const int threads = int(std::min<int64_t>(max_threads, std::max<int64_t>(ceil_div(wanted, 32) * 32, 32)));
+  return {threads, kernel.lanes ? threads / kernel.lanes : 1};
+}
+
+// Pieces of one allocation.
+class Workspace {
+ public:
+  template <class U>
+  void add(U*& pointer, int64_t count) {
+    const size_t at = bytes_;
+    bytes_ += size_t(ceil_div(count * int64_t(sizeof(U)), 16) * 16);
+    place_.push_back([&pointer, at](char* memory) { pointer = reinterpret_cast<U*>(memory + at); });
+  }
+  void allocate(const Allocate& allocate) {
+    if (!bytes_) return;
+    char* memory = static_cast<char*>(allocate(bytes_));
+    for (const auto& place : place_) place(memory);
+  }
+
+ private:
+  size_t bytes_ = 0;
+  std::vector<std::function<void(char*)>> place_;
+};
+
+template <class T>
+void run(const Problem& problem, const Allocate& allocate, cudaStream_t stream) {
+  const bool cached = problem.teacher_rows != TeacherRows::logits, kl = problem.options.divergence == Divergence::kl;
+  const int64_t clients = problem.clients, batch = problem.batch;
+  const auto kernel = cached ? cached_kernel<T>(problem.classes, kl) : raw_kernel<T>(problem.classes, kl);
+  Parameters<T> p(problem);
+
+  Shape shape = shape_of(kernel, problem.classes, batch, kernel.max_threads);
+  bool cooperative = true;
+  if (ceil_div(batch, shape.rows) > kRoundsOfOneBlock) {
+    const Shape shared = shape_of(kernel, problem.classes, batch, std::min(kernel.max_threads, kernel.lanes ? kThreads : kernel.max_threads));
+    // All blocks run at once, which the grid barrier needs; and more blocks than that would only repeat the
+    // summing of weights.
+    const DeviceLimits limits = device_limits(kernel.run, shared.threads);
+    const int64_t blocks = std::min(ceil_div(batch, shared.rows), limits.resident_blocks / clients);
+    if (blocks > 1) {
+      p.blocks_per_client = int(blocks);
+      shape = shared;
+      cooperative = limits.cooperative;
+    }
+  }
+
+  Workspace workspace;
+  if (!cached) {
+    for (T** numbers : {&p.log_weight, &p.teacher_shift, &p.teacher_sum}) workspace.add(*numbers, clients * batch);
+  }
+  if (p.blocks_per_client > 1) {
+    workspace.add(p.partial_loss, clients * p.blocks_per_client);
+    workspace.add(p.stamp, clients * p.blocks_per_client);
+    p.stamp_value = new_stamp();
+  }
+  workspace.allocate(allocate);
+
+  const int64_t blocks = clients * p.blocks_per_client;
+  const bool grid_barrier = !cached && p.blocks_per_client > 1;
+  if (grid_barrier && !cooperative) {
+    // No cooperative launch on this device (some virtual GPUs): the end of the first launch is the barrier.
+    for (Phases phases : {Phases::teacher, Phases::student}) {
+      p.phases = phases;
+      launch(kernel.run, blocks, shape.threads, false, stream, p);
+    }
+    return;
+  }
+  launch(kernel.run, blocks, shape.threads, grid_barrier, stream, p);
+}
+
+template <class T>
+void build(const CacheProblem& problem, cudaStream_t stream) {
+  const auto kernel = cache_kernel<T>(problem.classes);
+  const int64_t rows = problem.clients * problem.samples;
+  const Shape shape = shape_of(kernel, problem.classes, rows, std::min(kernel.max_threads, kernel.lanes ? kThreads : kernel.max_threads));
+  const int64_t resident = device_limits(kernel.run, shape.threads).resident_blocks;
+  launch(kernel.run, std::min(ceil_div(rows, shape.rows), resident), shape.threads, false, stream, CacheParameters<T>(problem));
+}
+
+// Rows and classes are counted in 32 bits (places in memory in 64), so that rows leave more registers free.
+void check_size(int64_t size, const char* what) {
+  if (size > INT32_MAX / 2) throw std::runtime_error("fedasd_fast: " + std::to_string(size) + ' ' + what + "; one call takes at most 1073741823");
+}
+
+}  // namespace
+
+void loss_and_gradient(const Problem& problem, const Allocate& allocate, cudaStream_t stream) {
+  check_size(problem.clients, "clients");
+  check_size(problem.batch, "rows of a client");
+  check_size(problem.cached, "cached rows of a client");
+  check_size(problem.classes, "classes");
+  if (problem.clients == 0) return;
+  Problem p = problem;
+  p.options = effective(p.options, p.classes);
+  const bool f64 = p.student.first.type == DType::f64 || p.teacher.first.type == DType::f64;
+  f64 ? run<double>(p, allocate, stream) : run<float>(p, allocate, stream);
+}
+
+void build_cache(const CacheProblem& problem, cudaStream_t stream) {
+  check_size(problem.samples, "rows of a client");
+  check_size(problem.classes, "classes");
+  if (problem.clients * problem.samples == 0) return;
+  CacheProblem p = problem;
+  p.options = effective(p.options, p.classes);
+  const bool f64 = p.teacher.first.type == DType::f64 || p.rows.type == DType::f64;
+  f64 ? build<double>(p, stream) : build<float>(p, stream);
+}
+
+}  // namespace fedasd::cuda

@@ -1,0 +1,55 @@
+// CUDA as the kernels use it.  The host executor (csrc/host_cuda) has headers of the same names, so that
+// every other file here compiles unchanged with nvcc and with a C++ compiler.
+#pragma once
+
+#include <cooperative_groups.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#if defined(__CUDACC__)
+// Shared memory of a block.
+#define FEDASD_SHARED(Type, name) __shared__ Type name
+// Like torch's CUDA_KERNEL_ASSERT it stays in release builds: the launch fails with "device-side assert
+// triggered", and the process must start anew.
+#define FEDASD_DEVICE_ASSERT(condition) \
+  ((condition) ? void() : __assert_fail(#condition, __FILE__, static_cast<unsigned>(__LINE__), __func__))
+extern "C" __host__ __device__ void __assert_fail(const char*, const char*, unsigned, const char*) noexcept;
+#endif
+
+namespace fedasd::cuda {
+
+// Products that must not melt into a fused multiply-add: equal logits of student and teacher then give
+// equal products, and their difference is exactly 0.
+__device__ __forceinline__ float rounded_product(float a, float b) { return __fmul_rn(a, b); }
+__device__ __forceinline__ double rounded_product(double a, double b) { return __dmul_rn(a, b); }
+
+// The same value, of which the compiler knows nothing: it cannot keep what it computed from the old one in
+// registers for later.
+__device__ __forceinline__ float forgotten(float x) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+f"(x));
+#endif
+  return x;
+}
+__device__ __forceinline__ double forgotten(double x) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+d"(x));
+#endif
+  return x;
+}
+
+// Overloads for the two types of arithmetic.  No approximate intrinsics: exp2f and logf are within 2 and
+// 1 units in the last place (CUDA C++ Programming Guide, Mathematical Functions).
+__device__ __forceinline__ float exp_2(float x) { return exp2f(x); }
+__device__ __forceinline__ float log_e(float x) { return logf(x); }
+// Long code in double: one copy of it that is called keeps kernels small and their registers free.
+__device__ __noinline__ inline double exp_2(double x) { return exp2(x); }
+__device__ __noinline__ inline double log_e(double x) { return log(x); }
+// Like the CPU's: a NaN never becomes the maximum, it spoils the sums instead.
+template <class T>
+__device__ __forceinline__ T larger(T a, T b) { return b > a ? b : a; }
+
+}  // namespace fedasd::cuda

@@ -1,0 +1,48 @@
+// The sums of a softmax at tau and of another one, over logits shifted by their maximum.
+#pragma once
+
+#include <limits>
+
+#include "platform.cuh"
+
+namespace fedasd::cuda {
+
+template <class T>
+constexpr T kInfinity = std::numeric_limits<T>::infinity();
+constexpr double kLog2E = 1.4426950408889634;
+
+// 0 where weight is 0, so that 0 * -inf of a masked class counts as nothing.
+template <class T>
+__device__ __forceinline__ T product_or_zero(T weight, T x) { return weight == 0 ? T(0) : weight * x; }
+
+// Scales are log2(e) / tau: exp(x / tau) = 2^(x scale).
+template <class T>
+struct Softmax {
+  T shift = -kInfinity<T>;
+  T sum = 0;                          // sum exp(x' / tau)
+  T other_sum = 0, other_moment = 0;  // sum exp(x' / tau'), sum exp(x' / tau') x'
+
+  template <bool moment>
+  __device__ __forceinline__ void add(T x, T scale, T other_scale) {
+    const T shifted = x - shift, e = exp_2(shifted * other_scale);
+    sum += exp_2(shifted * scale);
+    other_sum += e;
+    if constexpr (moment) other_moment += product_or_zero(e, shifted);
+  }
+
+  // The same sums over a larger shift.
+  template <bool moment>
+  __device__ __forceinline__ void raise(T top, T scale, T other_scale) {
+    if (top == shift || sum == 0) {  // nothing yet: -inf - -inf must not become NaN
+      shift = top;
+      return;
+    }
+    const T rest = shift - top, factor = exp_2(rest * other_scale);
+    if constexpr (moment) other_moment = factor * (other_moment + rest * other_sum);
+    other_sum *= factor;
+    sum *= exp_2(rest * scale);
+    shift = top;
+  }
+};
+
+}  // namespace fedasd::cuda

@@ -1,0 +1,58 @@
+// alpha: every block sums the weights of all its client's rows for itself, in the same order, instead of
+// waiting for another block to do it.
+#pragma once
+
+#include "labels.cuh"
+#include "reduce.cuh"
+
+namespace fedasd::cuda {
+
+// Cached log weights are double and are subtracted as such; a raw teacher's were computed in T.
+template <class T, bool cached>
+using LogWeight = std::conditional_t<cached, double, T>;
+
+template <class T, bool cached>
+__device__ __forceinline__ LogWeight<T, cached> read_log_weight(const Parameters<T>& p, int64_t client, int row, const BatchRow& r) {
+  if (!p.problem.options.adaptive) return 0;
+  if constexpr (cached) return p.problem.cache_log_weight.at(client, r.teacher_row);
+  else return p.log_weight[client * p.problem.batch + row];
+}
+
+template <class T, bool cached>
+struct Weights {
+  using L = LogWeight<T, cached>;
+  struct Shared {
+    BlockRoom<L, 1> top;
+    BlockRoom<T, 2> sums;
+  };
+  L top;
+  T inverse_sum, valid;
+
+  __device__ __forceinline__ T alpha(L log_weight) const { return exp_2(T(log_weight - top) * T(kLog2E)) * inverse_sum; }
+
+  // Every thread of the block calls it and gets the same result.
+  static __device__ __forceinline__ Weights of_client(const Parameters<T>& p, int64_t client, Shared& shared) {
+    L top[1] = {-kInfinity<L>};
+    each_valid(p, client, [&](L w) { top[0] = larger(top[0], w); });
+    block_reduce(top, shared.top, -kInfinity<L>, Larger{});
+    if (top[0] == -kInfinity<L>) top[0] = 0;  // no valid row
+    T sums[2] = {0, 0};
+    each_valid(p, client, [&](L w) {
+      sums[0] += exp_2(T(w - top[0]) * T(kLog2E));
+      sums[1] += 1;  // exact: counts below 2^24, and beyond that each thread's share of them
+    });
+    block_reduce(sums, shared.sums, T(0), Add{});
+    return {top[0], 1 / sums[0], sums[1]};
+  }
+
+ private:
+  template <class F>
+  static __device__ __forceinline__ void each_valid(const Parameters<T>& p, int64_t client, F f) {
+    for (int row = int(threadIdx.x); row < int(p.problem.batch); row += int(blockDim.x)) {
+      const BatchRow r = read_row<cached>(p.problem, client, row);
+      if (r.label >= 0) f(read_log_weight<T, cached>(p, client, row, r));
+    }
+  }
+};
+
+}  // namespace fedasd::cuda

@@ -1,0 +1,58 @@
+// The ops on CUDA tensors: csrc/cuda/asd.h on their memory.  Compiled only where CUDA is built in (setup.py).
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/library.h>
+
+#include "../cuda/asd.h"
+#include "problem.h"
+
+namespace fedasd {
+namespace {
+
+// The kernel's scratch memory.  torch's allocator keeps it for this stream until the launch is over, also
+// when the tensor goes out of scope before that, and takes it from the graph's pool during capture.
+struct Workspace {
+  at::TensorOptions options;
+  at::Tensor memory;
+  void* operator()(size_t bytes) {
+    memory = at::empty({int64_t(bytes)}, options.dtype(at::kByte));
+    return memory.mutable_data_ptr();
+  }
+};
+
+// Reading the arguments comes first: it refuses tensors of different devices, and only then is there a device.
+void run(const Objective& o) {
+  const c10::cuda::CUDAGuard device(o.loss.device());
+  Workspace workspace{o.loss.options(), {}};
+  cuda::loss_and_gradient(o.problem, std::ref(workspace), c10::cuda::getCurrentCUDAStream());
+}
+
+at::Tensor asd_objective(FEDASD_OBJECTIVE_PARAMETERS) {
+  Objective o = read_objective(FEDASD_OBJECTIVE_ARGUMENTS, false);
+  run(o);
+  return std::move(o.loss);
+}
+
+LossAndGrad asd_loss_and_grad(FEDASD_OBJECTIVE_PARAMETERS) {
+  Objective o = read_objective(FEDASD_OBJECTIVE_ARGUMENTS, true);
+  run(o);
+  return {std::move(o.loss), std::move(o.gradient)};
+}
+
+CacheTensors teacher_cache(FEDASD_CACHE_PARAMETERS) {
+  CacheObjective cache = read_cache(FEDASD_CACHE_ARGUMENTS);
+  const c10::cuda::CUDAGuard device(cache.rows.device());
+  cuda::build_cache(cache.problem, c10::cuda::getCurrentCUDAStream());
+  return {std::move(cache.rows), std::move(cache.constant), std::move(cache.log_weight)};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(fedasd, CUDA, m) {
+  m.impl("asd_objective", asd_objective);
+  m.impl("asd_loss_and_grad", asd_loss_and_grad);
+  m.impl("teacher_cache", teacher_cache);
+}
+
+}  // namespace fedasd
