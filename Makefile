@@ -5,12 +5,24 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 SOURCES := $(shell find csrc -type f) setup.py pyproject.toml constraints.txt $(shell find fedasd_fast -name '*.py')
 CORE   := build/core
+CUDA   := build/cuda
+JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 
-.PHONY: demo test test-python test-core bench lint format clean help
+# The torch-free CUDA library, for every architecture since Turing.
+NVCC       ?= nvcc
+CUDA_ARCHS ?= 75 80 86 89 90 100 120
+NVCC_FLAGS := -std=c++17 -O3 -Xptxas -v -Xcompiler -fPIC,-Wall,-Wextra,-Wno-unknown-pragmas \
+              $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a))
+CUDA_OBJECTS := $(patsubst csrc/cuda/%.cu,$(CUDA)/%.o,$(wildcard csrc/cuda/*.cu))
+
+.PHONY: demo test test-python test-core cuda cuda-extension bench bench-gpu lint format clean help
 
 help:
 	@echo "make demo   set up, then run reference and fused loss side by side"
 	@echo "make test   set up, then run the C++ and the Python tests"
+	@echo "make cuda   compile the CUDA kernels (needs nvcc, no GPU) and print what ptxas says of them"
+	@echo "make cuda-extension  build the extension with CUDA in a venv of its own (several GB), run the CPU tests on it"
+	@echo "make bench-gpu       measure the loss kernels on this machine's GPU (after make cuda-extension)"
 	@echo "make bench  measure the loss kernels and rewrite docs/benchmarks.md (about 6 minutes; leave the machine alone)"
 	@echo "make lint   ruff, mypy"
 	@echo "make clean  remove everything that was built"
@@ -45,7 +57,23 @@ test-core: $(VENV)/.tools
 	@echo "== C++ tests of the torch-free core"
 	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B $(CORE) -G Ninja
 	PATH="$(abspath $(BIN)):$$PATH" cmake --build $(CORE)
-	PATH="$(abspath $(BIN)):$$PATH" ctest --test-dir $(CORE) --output-on-failure
+	PATH="$(abspath $(BIN)):$$PATH" ctest --test-dir $(CORE) --output-on-failure -j$(JOBS)
+
+# ptxas writes to stderr; its output stays beside the object, so that the table needs no second compilation.
+$(CUDA)/%.o: csrc/cuda/%.cu $(wildcard csrc/cuda/*.cuh csrc/cuda/*.h csrc/asd/*.h)
+	@mkdir -p $(CUDA)
+	$(NVCC) $(NVCC_FLAGS) -c $< -o $@ > $(CUDA)/$*.log 2>&1 || (cat $(CUDA)/$*.log; exit 1)
+
+$(CUDA)/libfedasd_cuda.so: $(CUDA_OBJECTS)
+	$(NVCC) -shared -o $@ $^
+
+$(CUDA)/kernels.md: $(CUDA)/libfedasd_cuda.so benchmarks/ptxas.py
+	$(PYTHON) -m benchmarks.ptxas $(CUDA_OBJECTS:.o=.log) > $@
+
+cuda:
+	@command -v $(NVCC) >/dev/null || (echo "make cuda needs nvcc: install the CUDA toolkit, or set NVCC=/path/to/nvcc"; exit 1)
+	@$(MAKE) --no-print-directory -j$(JOBS) $(CUDA)/kernels.md
+	@cat $(CUDA)/kernels.md
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.loss --out build/benchmarks

@@ -35,7 +35,7 @@ def _fused(z: Tensor, t: Tensor, y: Tensor, p: Tensor) -> Tensor:
     return fa.asd_objective(z, t, y, p, ASD_WEIGHT, temperature=TEMPERATURE, implementation="fused")
 
 
-def _through_autograd(objective: Callable[..., Tensor], case: Case) -> Call:
+def through_autograd(objective: Callable[..., Tensor], case: Case) -> Call:
     student = case.student.clone().requires_grad_()
 
     def call() -> tuple[Tensor, Tensor]:
@@ -49,21 +49,21 @@ def _through_autograd(objective: Callable[..., Tensor], case: Case) -> Call:
 
 
 def _eager(case: Case) -> Call:
-    return _through_autograd(_reference, case)
+    return through_autograd(_reference, case)
 
 
 def _eager_minimal(case: Case) -> Call:
-    return _through_autograd(minimal_objective, case)
+    return through_autograd(minimal_objective, case)
 
 
 def _compiled(case: Case) -> Call:
     # Static shapes give the fastest code; the reset keeps the next shape from counting as a recompilation.
     torch._dynamo.reset()
-    return _through_autograd(torch.compile(_reference, dynamic=False), case)
+    return through_autograd(torch.compile(_reference, dynamic=False), case)
 
 
 def _fused_autograd(case: Case) -> Call:
-    return _through_autograd(_fused, case)
+    return through_autograd(_fused, case)
 
 
 def _loss_and_grad(case: Case) -> Call:

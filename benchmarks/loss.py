@@ -16,7 +16,6 @@ import os
 import platform
 import random
 import shutil
-import statistics
 import subprocess
 import time
 from collections.abc import Iterator
@@ -42,7 +41,7 @@ from .cases import (
 )
 from .implementations import IMPLEMENTATIONS, Call
 from .memory import extra_memory
-from .results import DISTURBED
+from .results import DISTURBED, summary
 
 FIELDS = (
     "shape", "threads", "implementation", "best", "median", "p20", "p80", "rounds", "calls_per_turn",
@@ -89,7 +88,7 @@ def main(arguments: list[str] | None = None) -> None:
     for row in rows:
         row["extra_memory"] = memory.get((row["shape"], row["implementation"]), "")
     settings["total_seconds"] = round(time.perf_counter() - began, 1)
-    _write(options.out, rows, {**_environment(), "settings": settings, "skipped": skipped})
+    _write(options.out, rows, {**environment(), "settings": settings, "skipped": skipped})
 
 
 def _memory(shapes: tuple[tuple[int, ...], ...], threads: int, skipped: dict[str, str]) -> dict[tuple[str, str], float]:
@@ -126,7 +125,9 @@ def _measure(
             skipped[f"{shape_name(case.shape)} {threads} {name}"] = f"{type(error).__name__}: {reason}"
             continue
         calls[name] = call
-        errors[name] = ("", "") if result is None else (_error(result[0], truth[0]), _error(result[1], truth[1]))
+        errors[name] = (
+            ("", "") if result is None else (relative_error(result[0], truth[0]), relative_error(result[1], truth[1]))
+        )
 
     # Tries again while others keep the machine busy, and keeps the quietest try.
     busy = math.inf
@@ -142,14 +143,13 @@ def _measure(
         row: dict[str, Any] = dict.fromkeys(FIELDS, "")
         row.update(shape=shape_name(case.shape), threads=threads, implementation=name, others_cpu=busy)
         if name in calls:
-            p20, _, _, p80 = statistics.quantiles(samples[name], n=5, method="inclusive")
-            row.update(best=min(samples[name]), median=statistics.median(samples[name]), p20=p20, p80=p80)
+            row.update(summary(samples[name]))
             row.update(rounds=len(samples[name]), calls_per_turn=repeats[name])
             row["loss_error"], row["grad_error"] = errors[name]
         yield row
 
 
-def _error(value: torch.Tensor, truth: torch.Tensor) -> float:
+def relative_error(value: torch.Tensor, truth: torch.Tensor) -> float:
     return ((value.double() - truth).abs().max() / truth.abs().max()).item()
 
 
@@ -202,7 +202,7 @@ def _others() -> float:
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK") - time.process_time()
 
 
-def _environment() -> dict[str, Any]:
+def environment() -> dict[str, Any]:
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout if compiler else ""
     return {

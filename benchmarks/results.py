@@ -1,8 +1,9 @@
-"""Reading what benchmarks.loss has written."""
+"""Statistics of the benchmarks, and reading what benchmarks.loss has written."""
 
 from __future__ import annotations
 
 import csv
+import statistics
 from pathlib import Path
 
 Row = dict[str, str]
@@ -10,6 +11,12 @@ Results = dict[tuple[str, int, str], Row]  # by shape, threads and implementatio
 
 # With more of a core than this taken by others, a measurement counts as disturbed.
 DISTURBED = 0.1
+
+
+def summary(samples: list[float]) -> dict[str, float]:
+    """At least two samples; the median and what lies a fifth of them to either side."""
+    p20, _, _, p80 = statistics.quantiles(samples, n=5, method="inclusive")
+    return {"best": min(samples), "median": statistics.median(samples), "p20": p20, "p80": p80}
 
 
 def load(path: Path) -> Results:

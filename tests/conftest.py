@@ -28,6 +28,9 @@ class Batch:
     def to(self, dtype: torch.dtype) -> Batch:
         return Batch(self.student.to(dtype), self.teacher.to(dtype), self.targets, self.prior.to(dtype))
 
+    def on(self, device: torch.device | str) -> Batch:
+        return Batch(*(tensor.to(device) for tensor in self))
+
 
 def make_batch(
     shape: tuple[int, ...],

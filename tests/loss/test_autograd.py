@@ -7,15 +7,11 @@ from torch.utils.checkpoint import checkpoint
 
 import fedasd_fast as fa
 from tests.conftest import Batch, make_batch, reference_loss_and_grad
+from tests.inputs import leaf, op_arguments
 
 
 def fused(batch, asd_weight=3.0, **keywords):
     return fa.asd_objective(*batch, asd_weight, implementation="fused", **keywords)
-
-
-def leaf(batch):
-    student = batch.student.detach().clone().requires_grad_()
-    return student, Batch(student, batch.teacher, batch.targets, batch.prior)
 
 
 @pytest.mark.parametrize("divergence", ["kl", "reverse_kl", "js"])
@@ -134,26 +130,14 @@ def test_forward_mode_names_the_reference():
         )
 
 
-OP_ARGUMENTS = (None, None, None, None, False, 3.0, 1.0, 2.0, 1.0, 1.0, 1.0, "adaptive", "kl", False, -100)
-
-
-def op_arguments(shape, requires_grad, cached):
-    batch = make_batch(shape, ignored=0.1)
-    student = batch.student.requires_grad_(requires_grad)
-    if not cached:
-        return (student, batch.teacher, batch.targets, batch.prior, *OP_ARGUMENTS)
-    cache = fa.TeacherCache.from_logits(batch.teacher, batch.targets, batch.prior)
-    view = cache[:]
-    stored = (cache.targets, cache.constant, cache.log_weight)
-    return (student, cache.rows, batch.targets, None, view.rows.contiguous(), *stored, *OP_ARGUMENTS[4:])
-
-
 @pytest.mark.parametrize("name", ["asd_objective", "asd_loss_and_grad"])
 @pytest.mark.parametrize("shape", [(4, 7), (2, 4, 7)], ids=str)
 @pytest.mark.parametrize("requires_grad", [False, True])
 @pytest.mark.parametrize("cached", [False, True])
 def test_opcheck(name, shape, requires_grad, cached):
-    torch.library.opcheck(getattr(torch.ops.fedasd, name).default, op_arguments(shape, requires_grad, cached))
+    torch.library.opcheck(
+        getattr(torch.ops.fedasd, name).default, op_arguments(make_batch(shape, ignored=0.1), requires_grad, cached)
+    )
 
 
 def test_opcheck_of_the_cache():

@@ -10,17 +10,12 @@ from hypothesis import strategies as st
 
 import fedasd_fast as fa
 from tests.conftest import Batch, make_batch, reference_loss_and_grad
+from tests.inputs import HARD, OPTIONS, distance, odd_layouts
 
 SHAPES = [
     (7, 10), (40, 33), (5, 100), (3, 1), (1, 2), (0, 5), (9, 1024), (3, 1025), (2, 2500),
     (4, 6, 10), (3, 9, 50), (0, 4, 5), (2, 0, 5), (50, 3, 17),
 ]  # fmt: skip
-OPTIONS = [
-    dict(divergence=divergence, not_true=not_true, weighting=weighting, temperature=tau, entropy_temperature=tau_h)
-    for divergence, not_true, weighting, (tau, tau_h) in itertools.product(
-        ("kl", "reverse_kl", "js"), (False, True), ("adaptive", "uniform"), ((2.0, 1.0), (1.0, 1.0), (3.0, 0.7))
-    )
-]
 
 
 def fused(batch, *weights, **keywords):
@@ -47,51 +42,6 @@ def test_powers_enter_the_weights():
             fused(batch, 2.0, **options), reference_loss_and_grad(batch, 2.0, **options), strict=True
         ):
             torch.testing.assert_close(actual, expected)
-
-
-def distance(actual, truth):
-    """Largest absolute error; where the truth is infinite the other must be too."""
-    if truth.numel() == 0:
-        return 0.0
-    same = (actual.double() == truth) | (actual.isnan() & truth.isnan())
-    return (actual.double() - truth).abs().masked_fill(same, 0).max().item()
-
-
-def onehot_teacher(seed):
-    batch = make_batch((16, 20), seed=seed)
-    batch.teacher = torch.nn.functional.one_hot(batch.targets, 20) * 200.0
-    return batch
-
-
-def tiny_share(seed):
-    batch = make_batch((16, 20), seed=seed)
-    batch.prior[batch.targets[0]] = 1e-30
-    return batch
-
-
-def masked_classes(seed):
-    batch = make_batch((16, 20), seed=seed)
-    batch.targets.clamp_(max=9)
-    batch.student[:, 10:] = batch.teacher[:, 10:] = -math.inf
-    return batch
-
-
-def equal_student(seed):
-    batch = make_batch((16, 20), seed=seed)
-    batch.teacher = batch.student.clone()
-    return batch
-
-
-HARD = {
-    "normal": lambda seed: make_batch((32, 100), seed=seed),
-    "logits of 1e4": lambda seed: make_batch((32, 100), scale=1e4, seed=seed),
-    "many classes": lambda seed: make_batch((4, 5000), scale=5.0, seed=seed),
-    "few classes": lambda seed: make_batch((64, 10), scale=8.0, seed=seed),
-    "one-hot teacher": onehot_teacher,
-    "tiny share": tiny_share,
-    "masked classes": masked_classes,
-    "student == teacher": equal_student,
-}
 
 
 @pytest.mark.parametrize("name", HARD)
@@ -158,17 +108,6 @@ def test_large_number_of_classes():
     batch = make_batch((2, 200_000))
     for actual, expected in zip(fused(batch, 5.0), reference_loss_and_grad(batch, 5.0, torch.float64), strict=True):
         torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-6)
-
-
-def odd_layouts(tensor):
-    """The same values, transposed, sliced out of something larger, misaligned, or expanded."""
-    yield tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
-    wide = torch.full((*tensor.shape[:-1], 2 * tensor.shape[-1] + 1), math.nan, dtype=tensor.dtype)
-    wide[..., 1::2] = tensor
-    yield wide[..., 1::2]
-    flat = torch.empty(tensor.numel() + 1, dtype=tensor.dtype)
-    flat[1:] = tensor.flatten()
-    yield flat[1:].view(tensor.shape)
 
 
 @pytest.mark.parametrize("shape", [(6, 10), (6, 100), (3, 4, 40), (2, 1500)], ids=str)

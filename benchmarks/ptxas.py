@@ -1,0 +1,138 @@
+"""What the compiler made of the CUDA kernels: a table from the output of ptxas.
+
+``make cuda`` compiles with ``-Xptxas -v`` and keeps the output; ``python -m benchmarks.ptxas LOG...`` prints the table.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+KERNEL = re.compile(
+    r"(?P<kind>objective|build_cache)_kernelINS0_"
+    r"(?:8WarpTeamI(?P<warp_type>[fd])Li(?P<lanes>\d+)ELi(?P<slots>\d+)EE|9BlockTeamI(?P<block_type>[fd])E)E"
+    r"(?:Lb(?P<cached>[01])ELb(?P<kl>[01])E)?"
+)
+ENTRY = re.compile(r"Compiling entry function '(\w+)' for 'sm_(\w+)'")
+STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+USED = re.compile(r"Used (\d+) registers(?:.*?, (\d+) bytes smem)?")
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Limits of a multiprocessor (CUDA C++ Programming Guide, Technical Specifications per Compute Capability)."""
+
+    warps: int
+    blocks: int
+    shared_kib: int
+    registers: int = 65536
+
+
+ARCHITECTURES = {
+    "75": Architecture(32, 16, 64),
+    "80": Architecture(64, 32, 164),
+    "86": Architecture(48, 16, 100),
+    "89": Architecture(48, 24, 100),
+    "90": Architecture(64, 32, 228),
+    "100": Architecture(64, 32, 228),
+    "120": Architecture(48, 24, 100),
+}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    name: str
+    arch: str
+    classes: int | None  # the longest row it takes; None: any
+    double: bool
+    registers: int
+    shared: int
+    stack: int
+    spills: int
+
+    def place(self) -> tuple[str, bool, int]:
+        """In the table: by purpose, type and length of row."""
+        return self.name.split(" f")[0], self.double, self.classes or sys.maxsize
+
+    @property
+    def threads(self) -> int:
+        """Of a block where several blocks share the work (csrc/cuda/asd.cu)."""
+        return 512 if self.classes is None and not self.double else 256
+
+    @property
+    def warps(self) -> int:
+        """Resident on a multiprocessor: what registers, shared memory and the architecture's own limits allow."""
+        arch = ARCHITECTURES[self.arch]
+        warps = self.threads // 32
+        registers_of_a_warp = -(-self.registers * 32 // 256) * 256  # allocated in units of 256
+        reserved = 1024 if int(self.arch) >= 80 else 0  # shared memory the system takes of each block
+        by_registers = arch.registers // registers_of_a_warp // warps
+        by_shared = arch.shared_kib * 1024 // max(1, self.shared + reserved)
+        return min(by_registers, by_shared, arch.warps // warps, arch.blocks) * warps
+
+    @property
+    def occupancy(self) -> float:
+        return self.warps / ARCHITECTURES[self.arch].warps
+
+
+def read(log: str) -> Iterator[Kernel]:
+    """The kernels in the output of ``nvcc -Xptxas -v``."""
+    entry: re.Match[str] | None = None
+    stack = spills = 0
+    for line in log.splitlines():
+        if found := ENTRY.search(line):
+            entry = found
+        elif found := STACK.search(line):
+            # The kernel's own line, and one for each function it calls.
+            stack, spills = max(stack, int(found[1])), max(spills, int(found[2]) + int(found[3]))
+        elif (found := USED.search(line)) and entry:
+            kernel = KERNEL.search(entry[1])
+            if not kernel:
+                raise ValueError(f"unknown kernel {entry[1]}; teach benchmarks/ptxas.py its name")
+            g = kernel.groupdict()
+            double = (g["warp_type"] or g["block_type"]) == "d"
+            row = f"{g['lanes']} lanes x {g['slots']}" if g["lanes"] else "block a row"
+            what = "cache" if g["kind"] == "build_cache" else "cached" if g["cached"] == "1" else "raw"
+            loss = "" if g["kl"] is None else " kl" if g["kl"] == "1" else " reverse_kl, js"
+            yield Kernel(
+                name=f"{what}{loss}, {'f64' if double else 'f32'}, {row}",
+                arch=entry[2],
+                classes=int(g["lanes"]) * int(g["slots"]) if g["lanes"] else None,
+                double=double,
+                registers=int(found[1]),
+                shared=int(found[2] or 0),
+                stack=stack,
+                spills=spills,
+            )
+            entry, stack, spills = None, 0, 0
+
+
+def table(kernels: Iterable[Kernel]) -> str:
+    """One row a kernel; in each architecture's column: registers / resident warps (occupancy)."""
+    by_name: dict[str, dict[str, Kernel]] = {}
+    for kernel in kernels:
+        by_name.setdefault(kernel.name, {})[kernel.arch] = kernel
+    archs = [a for a in ARCHITECTURES if any(a in row for row in by_name.values())]
+    lines = [
+        "| kernel | C up to | shared | spills | " + " | ".join(f"sm_{a}" for a in archs) + " |",
+        "|---|---|---|---|" + "---|" * len(archs),
+    ]
+    for name, row in by_name.items():
+        one = row[archs[0]]
+        cells = [f"{k.registers} / {k.warps} ({k.occupancy:.0%})" for k in (row[a] for a in archs)]
+        spills = max(k.spills for k in row.values())
+        lines.append(f"| {name} | {one.classes or 'any'} | {one.shared} B | {spills} B | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main(paths: list[str]) -> None:
+    kernels = sorted((k for path in paths for k in read(Path(path).read_text())), key=Kernel.place)
+    if not kernels:
+        sys.exit("no kernel in these logs; compile with -Xptxas -v, as make cuda does")
+    print("In each architecture's column: registers / warps resident on a multiprocessor (occupancy).\n")
+    print(table(kernels), end="")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
