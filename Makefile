@@ -6,6 +6,8 @@ STAMP  := $(VENV)/.installed
 SOURCES := $(shell find csrc -type f) setup.py pyproject.toml constraints.txt $(shell find fedasd_fast -name '*.py')
 CORE   := build/core
 CUDA   := build/cuda
+CUDA_EXTENSION := build/cuda-extension
+CUDA_VENV ?= .venv-cuda
 JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 
 # The torch-free CUDA library, for every architecture since Turing.
@@ -15,7 +17,7 @@ NVCC_FLAGS := -std=c++17 -O3 -Xptxas -v -Xcompiler -fPIC,-Wall,-Wextra,-Wno-unkn
               $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a))
 CUDA_OBJECTS := $(patsubst csrc/cuda/%.cu,$(CUDA)/%.o,$(wildcard csrc/cuda/*.cu))
 
-.PHONY: demo test test-python test-core cuda cuda-extension bench bench-gpu lint format clean help
+.PHONY: demo test test-python test-core test-cuda cuda cuda-extension bench bench-gpu lint format clean help
 
 help:
 	@echo "make demo   set up, then run reference and fused loss side by side"
@@ -47,7 +49,12 @@ $(STAMP): $(VENV)/.tools $(SOURCES)
 demo: $(STAMP)
 	$(BIN)/python -m benchmarks.demo
 
-test: test-core test-python
+test: test-core test-cuda test-python
+
+# Compiles only; the Python tests read what ptxas said.
+test-cuda:
+	@if command -v $(NVCC) >/dev/null; then $(MAKE) --no-print-directory cuda; \
+	else echo "== no nvcc: the CUDA kernels are not compiled, only run on the CPU by the C++ tests"; fi
 
 test-python: $(STAMP)
 	@echo "== Python tests"
@@ -67,13 +74,34 @@ $(CUDA)/%.o: csrc/cuda/%.cu $(wildcard csrc/cuda/*.cuh csrc/cuda/*.h csrc/asd/*.
 $(CUDA)/libfedasd_cuda.so: $(CUDA_OBJECTS)
 	$(NVCC) -shared -o $@ $^
 
-$(CUDA)/kernels.md: $(CUDA)/libfedasd_cuda.so benchmarks/ptxas.py
+$(CUDA)/%.ptx: csrc/cuda/%.cu $(wildcard csrc/cuda/*.cuh csrc/cuda/*.h csrc/asd/*.h)
+	@mkdir -p $(CUDA)
+	$(NVCC) -std=c++17 -O3 -arch=compute_$(firstword $(CUDA_ARCHS)) -ptx $< -o $@
+
+$(CUDA)/kernels.md: $(CUDA)/libfedasd_cuda.so $(CUDA)/cached_f32.ptx $(CUDA)/raw_f32.ptx benchmarks/ptxas.py
 	$(PYTHON) -m benchmarks.ptxas $(CUDA_OBJECTS:.o=.log) > $@
 
 cuda:
 	@command -v $(NVCC) >/dev/null || (echo "make cuda needs nvcc: install the CUDA toolkit, or set NVCC=/path/to/nvcc"; exit 1)
 	@$(MAKE) --no-print-directory -j$(JOBS) $(CUDA)/kernels.md
 	@cat $(CUDA)/kernels.md
+
+# In a copy of the tree: both builds of the extension would have the same name.  Only the package index is asked for
+# torch, because a local folder of wheels may hold a CPU build of the same version.
+cuda-extension:
+	$(PYTHON) -m venv $(CUDA_VENV)
+	PIP_CONFIG_FILE=/dev/null PIP_FIND_LINKS= $(CUDA_VENV)/bin/pip install -q -c constraints.txt \
+	  torch setuptools wheel ninja numpy pytest hypothesis pytest-benchmark
+	@mkdir -p $(CUDA_EXTENSION)
+	cp -Rp setup.py pyproject.toml README.md LICENSE csrc fedasd_fast tests benchmarks $(CUDA_EXTENSION)
+	rm -f $(CUDA_EXTENSION)/fedasd_fast/*.so
+	cd $(CUDA_EXTENSION) && PATH="$(abspath $(CUDA_VENV))/bin:$$PATH" FORCE_CUDA=1 python setup.py build_ext --inplace
+	cd $(CUDA_EXTENSION) && $(abspath $(CUDA_VENV))/bin/python -c "import fedasd_fast; print(fedasd_fast.build_info())"
+	cd $(CUDA_EXTENSION) && $(abspath $(CUDA_VENV))/bin/python -m pytest tests
+
+bench-gpu:
+	@test -x $(CUDA_VENV)/bin/python || (echo "make cuda-extension comes first"; exit 1)
+	cd $(CUDA_EXTENSION) && $(abspath $(CUDA_VENV))/bin/python -m benchmarks.gpu --out $(abspath build/benchmarks-gpu)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.loss --out build/benchmarks
@@ -89,6 +117,6 @@ format: $(VENV)/.tools
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info fedasd_fast/*.so fedasd_fast/_built_for.txt .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) $(CUDA_VENV) build dist *.egg-info fedasd_fast/*.so fedasd_fast/_built_for.txt .pytest_cache .ruff_cache .mypy_cache
 	rm -rf .hypothesis .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

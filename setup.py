@@ -7,11 +7,27 @@ FEDASD_NO_EXTENSION=1 installs the pure-Python package (the reference implementa
 """
 
 import os
+import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import torch
 from setuptools import setup
-from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CppExtension, CUDAExtension, include_paths
+
+
+def find_toolkit() -> None:
+    """torch takes the folder above that of nvcc for the toolkit, also where nvcc is a script in /usr/local/bin: ask it."""
+    nvcc = shutil.which("nvcc")
+    if not nvcc or os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH"):
+        return
+    said = subprocess.run([nvcc, "--dryrun", "-x", "cu", os.devnull], capture_output=True, text=True).stderr
+    if top := re.search(r"^#\$ TOP=(.+)$", said, re.MULTILINE):
+        os.environ["CUDA_HOME"] = str(Path(top[1]).resolve())
+
+
+find_toolkit()  # before torch looks for it, in the next import
+from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CppExtension, CUDAExtension, include_paths  # noqa: E402
 
 ROOT = Path(__file__).parent
 ARCHITECTURES = "7.5;8.0;8.6;8.9;9.0;10.0;12.0+PTX"  # as in the Makefile; +PTX: for what comes after
@@ -42,7 +58,7 @@ def architectures() -> str:
     """What the kernels are compiled for; torch's build reads it from the environment."""
     visible = {torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())}
     found = ";".join(f"{major}.{minor}" for major, minor in sorted(visible))
-    return os.environ.setdefault("TORCH_CUDA_ARCH_LIST", found or ARCHITECTURES)
+    return re.sub("[ ,]+", ";", os.environ.setdefault("TORCH_CUDA_ARCH_LIST", found or ARCHITECTURES))
 
 
 def extension() -> CppExtension:

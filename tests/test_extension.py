@@ -55,6 +55,13 @@ def test_build_info_tells_what_is_active():
     assert info["torch_built"].split(".")[:2] == torch.__version__.split(".")[:2]
 
 
+@pytest.mark.parametrize("op", ["asd_objective", "asd_loss_and_grad", "teacher_cache"])
+def test_ops_are_registered_for_the_devices_that_were_built(op):
+    for device in ("cpu", "cuda"):
+        registered = torch._C._dispatch_has_kernel_for_dispatch_key(f"fedasd::{op}", device.upper())
+        assert registered == (device in extension.devices), device
+
+
 def test_without_the_extension_the_reference_runs_and_says_so_once():
     output = run(USE_TWICE, FEDASD_DISABLE_EXTENSION="1")
     assert output.startswith("1 ['fedasd_fast runs on its slower PyTorch reference"), output

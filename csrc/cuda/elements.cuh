@@ -1,6 +1,9 @@
 // Reading and writing rows of any element type as float or double.
 #pragma once
 
+#include <cstring>
+#include <type_traits>
+
 #include "../asd/problem.h"
 #include "platform.cuh"
 
@@ -54,11 +57,30 @@ __device__ __forceinline__ T rounded_to(DType type, T x) {
   return x;
 }
 
-// Consecutive elements that one thread moves at once: whole 16-byte accesses where S allows, else one of
-// n * sizeof(S).
+// n consecutive elements, moved at once: in words of 16 bytes, or in one of 8 (four of a half type).  The
+// intrinsics keep the compiler from taking a word apart again.
 template <class S, int n>
-struct alignas(n * sizeof(S) < 16 ? n * sizeof(S) : 16) Chunk {
+struct Chunk {
+  static constexpr int kBytes = n * sizeof(S) < 16 ? 8 : 16, kPerWord = kBytes / int(sizeof(S));
+  using Word = std::conditional_t<kBytes == 16, uint4, uint2>;
+  static_assert(n % kPerWord == 0, "whole words");
   S at[n];
+
+  __device__ __forceinline__ void load(const S* from) {
+#pragma unroll
+    for (int i = 0; i < n; i += kPerWord) {
+      const Word word = __ldg(reinterpret_cast<const Word*>(from + i));  // no kernel writes what it reads by this
+      memcpy(&at[i], &word, kBytes);
+    }
+  }
+  __device__ __forceinline__ void store(S* to) const {
+#pragma unroll
+    for (int i = 0; i < n; i += kPerWord) {
+      Word word;
+      memcpy(&word, &at[i], kBytes);
+      __stwb(reinterpret_cast<Word*>(to + i), word);
+    }
+  }
 };
 
 // One row in memory; `stride` counts elements.
@@ -111,7 +133,8 @@ template <class S, class T, int n>
 __device__ __forceinline__ void load_chunk(T (&x)[n], const RowView& row, const Span& span, bool aligned, int c, T pad) {
   const S* data = static_cast<const S*>(row.data);
   if (aligned && span.whole<n>(c)) {
-    const Chunk<S, n> chunk = *reinterpret_cast<const Chunk<S, n>*>(data + c);
+    Chunk<S, n> chunk;
+    chunk.load(data + c);
 #pragma unroll
     for (int i = 0; i < n; ++i) x[i] = T(widen(chunk.at[i]));
   } else {
@@ -126,7 +149,7 @@ __device__ __forceinline__ void store_chunk(S* row, const T (&x)[n], const Span&
     Chunk<S, n> chunk;
 #pragma unroll
     for (int i = 0; i < n; ++i) chunk.at[i] = Narrow<S>::of(x[i]);
-    *reinterpret_cast<Chunk<S, n>*>(row + c) = chunk;
+    chunk.store(row + c);
   } else {
 #pragma unroll
     for (int i = 0; i < n; ++i)

@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(Team::kMaxThreads, kl ? Team::kMinBlocks : 1) 
       else cooperative_groups::this_grid().sync();
     }
   }
-  const auto weights = Weights<T, cached>::of_client(p, client, shared.weights);
+  const auto& weights = Weights<T, cached>::of_client(p, client, shared.weights);
 
   double loss = 0;
   // Backwards: the row whose teacher is still in registers comes first.

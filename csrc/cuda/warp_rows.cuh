@@ -15,7 +15,7 @@ struct WarpTeam {
   static constexpr int kChunk = 4, kChunks = slots / kChunk, kCapacity = lanes * slots;
   // What registers allow: `slots` values each of student and teacher, and about 50 more.
   static constexpr bool kLong = slots * sizeof(T) >= 64;
-  static constexpr int kMaxThreads = slots * sizeof(T) >= 128 || sizeof(T) == sizeof(double) ? 256 : 512;
+  static constexpr int kMaxThreads = slots * sizeof(T) >= 128 || sizeof(T) == sizeof(double) ? 256 : kLong ? 384 : 512;
   static constexpr int kMinBlocks = slots * sizeof(T) <= 16 ? 2 : 1;
   struct Shared {};
 

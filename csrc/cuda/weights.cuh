@@ -21,17 +21,14 @@ __device__ __forceinline__ LogWeight<T, cached> read_log_weight(const Parameters
 template <class T, bool cached>
 struct Weights {
   using L = LogWeight<T, cached>;
-  struct Shared {
-    BlockRoom<L, 1> top;
-    BlockRoom<T, 2> sums;
-  };
+  struct Shared;
   L top;
   T inverse_sum, valid;
 
   __device__ __forceinline__ T alpha(L log_weight) const { return exp_2(T(log_weight - top) * T(kLog2E)) * inverse_sum; }
 
-  // Every thread of the block calls it and gets the same result.
-  static __device__ __forceinline__ Weights of_client(const Parameters<T>& p, int64_t client, Shared& shared) {
+  // Every thread of the block calls it.  The result lies in shared memory, to leave more registers for rows.
+  static __device__ __forceinline__ const Weights& of_client(const Parameters<T>& p, int64_t client, Shared& shared) {
     L top[1] = {-kInfinity<L>};
     each_valid(p, client, [&](L w) { top[0] = larger(top[0], w); });
     block_reduce(top, shared.top, -kInfinity<L>, Larger{});
@@ -42,7 +39,14 @@ struct Weights {
       sums[1] += 1;  // exact: counts below 2^24, and beyond that each thread's share of them
     });
     block_reduce(sums, shared.sums, T(0), Add{});
-    return {top[0], 1 / sums[0], sums[1]};
+    if (threadIdx.x == 0) {
+      shared.result.top = top[0];
+      shared.result.inverse_sum = 1 / sums[0];
+      shared.result.valid = sums[1];
+    }
+    // Hazard (read after write): the other threads read what thread 0 has written.
+    __syncthreads();
+    return shared.result;
   }
 
  private:
@@ -53,6 +57,13 @@ struct Weights {
       if (r.label >= 0) f(read_log_weight<T, cached>(p, client, row, r));
     }
   }
+};
+
+template <class T, bool cached>
+struct Weights<T, cached>::Shared {
+  BlockRoom<L, 1> top;
+  BlockRoom<T, 2> sums;
+  Weights result;
 };
 
 }  // namespace fedasd::cuda

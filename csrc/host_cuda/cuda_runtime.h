@@ -110,6 +110,8 @@ HOST_CUDA_INLINE T __ldg(const T* p) { return host_cuda::load(p, host_cuda::Memo
 template <class T>
 HOST_CUDA_INLINE T __ldcs(const T* p) { return host_cuda::load(p, host_cuda::Memory::plain); }
 template <class T>
+HOST_CUDA_INLINE void __stwb(T* p, typename host_cuda::Same<T>::type x) { host_cuda::store(p, x, host_cuda::Memory::plain); }
+template <class T>
 HOST_CUDA_INLINE void __stcs(T* p, typename host_cuda::Same<T>::type x) { host_cuda::store(p, x, host_cuda::Memory::plain); }
 template <class T>
 HOST_CUDA_INLINE T __ldcg(const T* p) {

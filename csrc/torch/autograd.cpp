@@ -58,9 +58,8 @@ struct AsdBackward : Node {
   at::Tensor scale(at::Tensor saved, at::Tensor upstream) {
     at::Tensor factor = upstream.detach();
     if (factor.dim() == 1) factor = factor.view_symint({factor.sym_size(0), 1, 1});  // [K] against [K, B, C]
-    const bool plain = saved.device().is_cpu() && !at::isTensorSubclassLike(saved) && !at::isTensorSubclassLike(factor) &&
-                       !at::GradMode::is_enabled();
-    if (plain && all_ones(factor)) {
+    const bool plain = !at::isTensorSubclassLike(saved) && !at::isTensorSubclassLike(factor) && !at::GradMode::is_enabled();
+    if (plain && saved.device().is_cpu() && all_ones(factor)) {  // on a GPU, looking at it would wait for it
       // loss.backward(): nothing to multiply.  Dropping our reference lets the engine keep the buffer
       // without a copy; if the graph is retained, the caller gets one of its own to do with as it likes.
       if (keep_graph) return saved.clone();

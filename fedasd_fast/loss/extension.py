@@ -72,4 +72,6 @@ def build_info() -> dict[str, Any]:
     }
     if available:
         info.update(module.build_info())
+        if info["cuda_architectures"]:
+            info["cuda_architectures"] = info["cuda_architectures"].split(";")
     return info

@@ -1,0 +1,311 @@
+"""Predictions for the CUDA kernels, from datasheets: python -m benchmarks.roofline prints those of docs/kernels.md.
+
+Nothing here was measured on a GPU.  Every function is a line or two of arithmetic, meant to be checked by the reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from .cases import SHAPES, shape_name
+
+LAUNCH = 3e-6  # assumed: from the start of an empty kernel to its end, as CUDA events see it (2 to 4 microseconds)
+GRID_BARRIER = 1.5e-6  # assumed: a cooperative launch and its barrier (1 to 2 microseconds)
+WAIT = 0.5e-6  # assumed: one access to memory that the next step needs the result of
+SPECIAL = 16  # exponentials of a multiprocessor and clock (CUDA C++ Programming Guide, Arithmetic Instructions)
+ISSUED = 128  # instructions, counted by thread: four schedulers, one instruction of a warp each
+ONE_BLOCK_ROUNDS = 4  # kRoundsOfOneBlock in csrc/cuda/asd.cu
+
+
+@dataclass(frozen=True)
+class Gpu:
+    name: str
+    bandwidth: float  # bytes a second
+    l2: int  # bytes
+    multiprocessors: int
+    clock: float  # Hz: the boost clock that the datasheet's float32 rate is made of
+
+
+GPUS = (
+    Gpu("A100 80GB SXM", 2039e9, 40 * 2**20, 108, 1.41e9),
+    Gpu("H100 SXM", 3350e9, 50 * 2**20, 132, 1.98e9),
+    Gpu("L4", 300e9, 48 * 2**20, 58, 2.04e9),
+    Gpu("RTX 4090", 1008e9, 72 * 2**20, 128, 2.52e9),
+)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Float arithmetic: csrc/cuda/tiles.cuh, and how many blocks a multiprocessor holds (sm_80, sm_89, sm_90)."""
+
+    lanes: int  # 0: a block a row
+    slots: int
+    max_threads: int
+    threads: int  # at most, where several blocks share a client
+    resident: int  # blocks of so many threads
+
+
+def tile(classes: int) -> Tile:
+    if classes > 1024:
+        return Tile(0, 8, 512, 512, 1)
+    lanes = 4 if classes <= 16 else 8 if classes <= 32 else 16 if classes <= 64 else 32
+    slots = 4 if classes <= 128 else 8 if classes <= 256 else 16 if classes <= 512 else 32
+    return Tile(lanes, slots, {16: 384, 32: 256}.get(slots, 512), 256, {4: 4, 8: 2, 16: 1, 32: 1}[slots])
+
+
+@dataclass(frozen=True)
+class Work:
+    """One call for loss and gradient with kl; student, teacher and gradient have elements of `size` bytes."""
+
+    clients: int
+    batch: int
+    classes: int
+    size: int = 4
+    cached: bool = True
+
+    @property
+    def rows(self) -> int:
+        return self.clients * self.batch
+
+    @property
+    def row(self) -> int:
+        return self.classes * self.size
+
+
+@dataclass(frozen=True)
+class Grid:
+    blocks: int  # of a client
+    threads: int
+    teams: int  # rows in progress at once in a block
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def grid(work: Work, gpu: Gpu) -> Grid:
+    """What csrc/cuda/asd.cu launches."""
+    t = tile(work.classes)
+
+    def block(limit: int) -> tuple[int, int]:
+        wanted = work.batch * t.lanes if t.lanes else ceil_div(work.classes, 8)
+        threads = min(limit, max(32, 32 * ceil_div(wanted, 32)))
+        return threads, threads // t.lanes if t.lanes else 1
+
+    threads, teams = block(t.max_threads)
+    if ceil_div(work.batch, teams) > ONE_BLOCK_ROUNDS:
+        shared, shared_teams = block(t.threads)
+        blocks = min(ceil_div(work.batch, shared_teams), gpu.multiprocessors * t.resident // work.clients)
+        if blocks > 1:
+            return Grid(blocks, shared, shared_teams)
+    return Grid(1, threads, teams)
+
+
+def rounds(work: Work, gpu: Gpu) -> int:
+    """Rows that a team goes through, one after another."""
+    g = grid(work, gpu)
+    return ceil_div(work.batch, g.blocks * g.teams)
+
+
+def numbers_bytes(work: Work) -> int:
+    """Besides the rows of classes.  Labels and row numbers are int64, a cache's constants and weights double."""
+    if work.cached:
+        return work.rows * 5 * 8 + work.clients * 4  # label, row, the cache's label, constant and weight; loss
+    return work.rows * (8 + 4 + 3 * 4) + work.clients * 4  # label, share, three numbers kept of the teacher; loss
+
+
+def student_again(work: Work) -> int:
+    """Bytes of the student that are read a second time."""
+    return work.rows * work.row if tile(work.classes).lanes == 0 else 0
+
+
+def student_again_from_memory(work: Work, gpu: Gpu) -> int:
+    """Nothing if L2 holds one row each of student, teacher and gradient for every block that runs."""
+    running = min(work.clients * grid(work, gpu).blocks, gpu.multiprocessors * tile(work.classes).resident)
+    return 0 if 3 * running * work.row <= gpu.l2 else student_again(work)
+
+
+def teacher_again(work: Work, gpu: Gpu) -> int:
+    """Bytes of a raw teacher that are read a second time: all rows but the last of each team, which is in registers."""
+    if work.cached:
+        return 0
+    g = grid(work, gpu)
+    kept = min(work.batch, g.blocks * g.teams) if tile(work.classes).lanes else 0
+    return work.clients * (work.batch - kept) * work.row
+
+
+def teacher_again_from_memory(work: Work, gpu: Gpu) -> int:
+    """The student phase goes backwards: the rows read last are in L2, together with their students and gradients."""
+    in_l2 = gpu.l2 // (3 * work.row) * work.row
+    return max(0, teacher_again(work, gpu) - in_l2)
+
+
+def memory_bytes(work: Work, gpu: Gpu) -> int:
+    """Read from and written to memory."""
+    once = 3 * work.rows * work.row + numbers_bytes(work)
+    return once + student_again_from_memory(work, gpu) + teacher_again_from_memory(work, gpu)
+
+
+def weights_bytes(work: Work, gpu: Gpu) -> int:
+    """From L2 or L1: every block reads the labels and weights of its client twice."""
+    return 2 * work.rows * grid(work, gpu).blocks * (4 * 8 if work.cached else 8 + 4)
+
+
+def busiest_elements(work: Work, gpu: Gpu) -> int:
+    """Elements of the multiprocessor that has most to do."""
+    g = grid(work, gpu)
+    rows_of_a_block = min(work.batch, rounds(work, gpu) * g.teams)
+    return rows_of_a_block * ceil_div(work.clients * g.blocks, gpu.multiprocessors) * work.classes
+
+
+def exponentials(cached: bool) -> int:
+    """Of an element: two in the student's softmax, two again for the gradient; raw: three of the teacher."""
+    return 4 if cached else 7
+
+
+def instructions(cached: bool) -> int:
+    """Of an element: counted by hand in the machine code for sm_80, C = 1000; a rough figure."""
+    return 50 if cached else 75
+
+
+def memory_seconds(work: Work, gpu: Gpu) -> float:
+    return memory_bytes(work, gpu) / gpu.bandwidth
+
+
+def special_seconds(work: Work, gpu: Gpu) -> float:
+    return busiest_elements(work, gpu) * exponentials(work.cached) / (SPECIAL * gpu.clock)
+
+
+def issue_seconds(work: Work, gpu: Gpu) -> float:
+    return busiest_elements(work, gpu) * instructions(work.cached) / (ISSUED * gpu.clock)
+
+
+def waits(work: Work, gpu: Gpu) -> int:
+    """Accesses that wait for each other: labels and weights, then every round the loads of a row, chunk after chunk."""
+    chunks = 1
+    if tile(work.classes).lanes == 0:
+        chunks = ceil_div(work.classes, 8 * grid(work, gpu).threads)
+    passes = (2 if tile(work.classes).lanes == 0 else 1) + (0 if work.cached else 1)
+    return 3 + rounds(work, gpu) * passes * chunks
+
+
+def floor_seconds(work: Work, gpu: Gpu) -> float:
+    """Launch, and the grid barrier where there is one."""
+    return LAUNCH + (GRID_BARRIER if not work.cached and grid(work, gpu).blocks > 1 else 0)
+
+
+def parts(work: Work, gpu: Gpu) -> dict[str, float]:
+    arithmetic = max(special_seconds(work, gpu), issue_seconds(work, gpu))
+    return {"memory": memory_seconds(work, gpu), "arithmetic": arithmetic, "waiting": waits(work, gpu) * WAIT}
+
+
+def predicted(work: Work, gpu: Gpu) -> tuple[float, float, str]:
+    """Seconds if the parts overlap fully, if they do not at all, and what sets the pace."""
+    floor, p = floor_seconds(work, gpu), parts(work, gpu)
+    largest = max(p, key=lambda name: p[name])
+    return floor + p[largest], floor + sum(p.values()), "launch" if p[largest] < floor else largest
+
+
+def works() -> list[Work]:
+    """The shapes of the loss benchmark; those of a million elements and more in bfloat16 too."""
+    found = []
+    for shape in SHAPES:
+        clients, batch, classes = shape if len(shape) == 3 else (1, *shape)
+        work = Work(clients, batch, classes)
+        found += [work] if len(shape) == 3 or work.rows * classes < 10**6 else [work, replace(work, size=2)]
+    return found
+
+
+def name(work: Work) -> str:
+    shape = (work.batch, work.classes) if work.clients == 1 else (work.clients, work.batch, work.classes)
+    return shape_name(shape).replace("x", " x ") + (" bf16" if work.size == 2 else "")
+
+
+def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    rows = [head, ["---"] + ["---:"] * (len(head) - 1), *lines]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+
+
+def gpu_table() -> str:
+    head = ["", "memory, GB/s", "L2, MiB", "multiprocessors", "clock, GHz", "10^12 exponentials a second"]
+    return table(head, (
+        [g.name, f"{g.bandwidth / 1e9:.0f}", f"{g.l2 / 2**20:.0f}", f"{g.multiprocessors}", f"{g.clock / 1e9:.2f}",
+         f"{SPECIAL * g.multiprocessors * g.clock / 1e12:.2f}"] for g in GPUS
+    ))  # fmt: skip
+
+
+def grid_table() -> str:
+    """Blocks of all clients and rounds; the same for cached and raw."""
+    lines = []
+    for work in works():
+        if work.size == 2:
+            continue
+        grids = [f"{work.clients * grid(work, gpu).blocks} / {rounds(work, gpu)}" for gpu in GPUS]
+        lines.append([name(work), f"{grid(work, GPUS[0]).threads}", f"{grid(work, GPUS[0]).teams}", *grids])
+    return table(["shape", "threads", "rows at once", *(g.name for g in GPUS)], lines)
+
+
+def bytes_table() -> str:
+    lines = []
+    for work in works():
+        raw = replace(work, cached=False)
+        read = [memory_bytes(work, GPUS[0]), *(memory_bytes(raw, gpu) for gpu in GPUS)]
+        again = [student_again(work), student_again(raw) + teacher_again(raw, GPUS[0])]
+        lines.append([name(work), *(megabytes(b) for b in (*read, *again))])
+    head = ["MB", "cached", *(f"raw, {g.name}" for g in GPUS), "read again: cached", "raw, A100"]
+    return table(head, lines)
+
+
+def time_table(cached: bool) -> str:
+    lines = []
+    for work in works():
+        cells = []
+        for gpu in GPUS:
+            best, worst, bound = predicted(replace(work, cached=cached), gpu)
+            cells.append(f"{microseconds(best)} - {microseconds(worst)} {bound}")
+        lines.append([name(work), *cells])
+    return table(["cached" if cached else "raw", *(g.name for g in GPUS)], lines)
+
+
+def arithmetic_table() -> str:
+    """Memory / exponentials / instructions, for the shapes that fill a GPU."""
+    lines = []
+    for work in works():
+        if work.rows < 512 or work.rows * work.classes < 10**6:
+            continue
+        for cached in (True, False):
+            w = replace(work, cached=cached)
+            cells = [
+                " / ".join(microseconds(f(w, gpu)) for f in (memory_seconds, special_seconds, issue_seconds))
+                for gpu in GPUS
+            ]
+            lines.append([f"{name(work)}, {'cached' if cached else 'raw'}", *cells])
+    return table(["microseconds", *(g.name for g in GPUS)], lines)
+
+
+def microseconds(seconds: float) -> str:
+    return f"{1e6 * seconds:.2g}" if seconds < 9.95e-6 else f"{1e6 * seconds:.0f}"
+
+
+def megabytes(count: int) -> str:
+    return f"{count / 1e6:.2g}" if count < 9.95e6 else f"{count / 1e6:.0f}"
+
+
+def tables() -> tuple[str, ...]:
+    return (
+        gpu_table(),
+        grid_table(),
+        bytes_table(),
+        time_table(cached=True),
+        time_table(cached=False),
+        arithmetic_table(),
+    )
+
+
+def main() -> None:
+    print("\n".join(tables()), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""What the compiler made of the CUDA kernels, for every architecture (make cuda)."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks.ptxas import ARCHITECTURES, Kernel, read, table
+
+ROOT = Path(__file__).parents[1]
+BUILD = ROOT / "build" / "cuda"
+LENGTHS = {False: [16, 32, 64, 128, 256, 512, 1024, None], True: [32, 256, None]}  # csrc/cuda/tiles.cuh
+
+
+@pytest.fixture(scope="module")
+def built() -> Path:
+    if not shutil.which("nvcc"):
+        pytest.skip("no nvcc")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    done = subprocess.run(["make", "cuda"], cwd=ROOT, env=clean, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return BUILD
+
+
+@pytest.fixture(scope="module")
+def kernels(built: Path) -> list[Kernel]:
+    return [kernel for log in sorted(built.glob("*.log")) for kernel in read(log.read_text())]
+
+
+def budget(kernel: Kernel) -> int:
+    """Registers.  65536 of them feed a multiprocessor: 64 leave room for 32 warps, 128 for 16, 255 for 8."""
+    if kernel.double:
+        return 255
+    if kernel.classes is None:
+        return 128
+    if kernel.classes <= 128 and " kl" in kernel.name:
+        return 64
+    return 128 if kernel.classes <= 256 else 168 if kernel.classes <= 512 else 255
+
+
+def test_every_kernel_for_every_architecture(kernels):
+    found = {(k.name, k.arch) for k in kernels}
+    assert len(found) == len(kernels)
+    for arch in ARCHITECTURES:
+        lengths = sorted((k.double, k.classes or 0) for k in kernels if k.arch == arch)
+        # cached and raw, kl and the other two divergences, and the cache
+        assert lengths == sorted((double, c or 0) for double, all_c in LENGTHS.items() for c in all_c for _ in range(5))
+
+
+def test_nothing_leaves_the_registers(kernels):
+    assert [k for k in kernels if k.spills or k.stack] == []
+
+
+def test_registers_are_within_the_budget(kernels):
+    assert [k for k in kernels if k.registers > budget(k)] == []
+
+
+def test_the_library_is_linked(built):
+    assert (built / "libfedasd_cuda.so").read_bytes()[:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize("source", ["cached", "raw"])
+def test_rows_move_in_pieces_of_128_bits(built, source):
+    ptx = (built / f"{source}_f32.ptx").read_text()
+    entries = re.findall(r"^\.visible \.entry (\w+)\((.*?)^\}", ptx, re.MULTILINE | re.DOTALL)
+    assert len(entries) == 2 * len(LENGTHS[False])
+    for name, body in entries:
+        assert ".local" not in body, name
+        loads, stores = (len(re.findall(rf"{op}\.global\.\w+\.v4\.u32", body)) for op in ("ld", "st"))
+        if tile := re.search(r"WarpTeamIfLi\d+ELi(\d+)E", name):
+            # Four floats at a time: of student and teacher (a raw teacher is read in both phases), and the gradient.
+            pieces = int(tile[1]) // 4
+            assert (loads, stores) == (pieces * (2 if source == "cached" else 3), pieces), name
+        else:
+            # Eight elements at a time, 16 or 32 bytes: in the online softmax, and of both rows in the last pass; the
+            # gradient, and zeros for an ignored row.
+            words_of_all_types = 2 + 1 + 1
+            assert loads >= 3 * words_of_all_types and stores == 2 * words_of_all_types, name
+
+
+def test_table_of_a_log():
+    log = """
+ptxas info    : Compiling entry function '_ZN6fedasd4cuda16objective_kernelINS0_8WarpTeamIfLi32ELi4EEELb1ELb1EEEvNS0_10ParametersINT_1TEEE' for 'sm_80'
+ptxas info    : Function properties for _ZN6fedasd4cuda16objective_kernelINS0_8WarpTeamIfLi32ELi4EEELb1ELb1EEEvNS0_10ParametersINT_1TEEE
+    8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 64 registers, used 1 barriers, 904 bytes smem, 840 bytes cmem[0]
+"""  # noqa: E501
+    (kernel,) = read(log)
+    assert kernel == Kernel("cached kl, f32, 32 lanes x 4", "80", 128, False, 64, 904, stack=8, spills=16)
+    # 64 registers x 256 threads: four blocks of eight warps fill the 65536 registers.
+    assert (kernel.warps, kernel.occupancy) == (32, 0.5)
+    assert "| cached kl, f32, 32 lanes x 4 | 128 | 904 B | 16 B | 64 / 32 (50%) |" in table([kernel])
+
+
+def test_unknown_kernels_are_refused():
+    log = "Compiling entry function 'mystery' for 'sm_80'\nUsed 10 registers"
+    with pytest.raises(ValueError, match="unknown kernel mystery"):
+        list(read(log))
