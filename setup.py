@@ -17,7 +17,7 @@ from setuptools import setup
 
 
 def find_toolkit() -> None:
-    """torch takes the folder above that of nvcc for the toolkit, also where nvcc is a script in /usr/local/bin: ask it."""
+    """torch takes the folder above nvcc's for the toolkit, also where nvcc is a script in /usr/local/bin: ask nvcc."""
     nvcc = shutil.which("nvcc")
     if not nvcc or os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH"):
         return

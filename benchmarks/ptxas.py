@@ -58,7 +58,7 @@ class Kernel:
     @property
     def threads(self) -> int:
         """Of a block where several blocks share the work (csrc/cuda/asd.cu)."""
-        return 512 if self.classes is None and not self.double else 256
+        return 128 if self.classes else 256 if self.double else 512
 
     @property
     def warps(self) -> int:
@@ -115,14 +115,14 @@ def table(kernels: Iterable[Kernel]) -> str:
         by_name.setdefault(kernel.name, {})[kernel.arch] = kernel
     archs = [a for a in ARCHITECTURES if any(a in row for row in by_name.values())]
     lines = [
-        "| kernel | C up to | shared | spills | " + " | ".join(f"sm_{a}" for a in archs) + " |",
+        "| kernel | C up to | shared | stack, spills | " + " | ".join(f"sm_{a}" for a in archs) + " |",
         "|---|---|---|---|" + "---|" * len(archs),
     ]
     for name, row in by_name.items():
         one = row[archs[0]]
         cells = [f"{k.registers} / {k.warps} ({k.occupancy:.0%})" for k in (row[a] for a in archs)]
-        spills = max(k.spills for k in row.values())
-        lines.append(f"| {name} | {one.classes or 'any'} | {one.shared} B | {spills} B | " + " | ".join(cells) + " |")
+        outside = f"{max(k.stack for k in row.values())}, {max(k.spills for k in row.values())} B"
+        lines.append(f"| {name} | {one.classes or 'any'} | {one.shared} B | {outside} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -15,7 +15,7 @@ GRID_BARRIER = 1.5e-6  # assumed: a cooperative launch and its barrier (1 to 2 m
 WAIT = 0.5e-6  # assumed: one access to memory that the next step needs the result of
 SPECIAL = 16  # exponentials of a multiprocessor and clock (CUDA C++ Programming Guide, Arithmetic Instructions)
 ISSUED = 128  # instructions, counted by thread: four schedulers, one instruction of a warp each
-ONE_BLOCK_ROUNDS = 4  # kRoundsOfOneBlock in csrc/cuda/asd.cu
+ONE_BLOCK_ROUNDS = 4  # of short rows: kRoundsOfOneBlock in csrc/cuda/asd.cu
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def tile(classes: int) -> Tile:
         return Tile(0, 8, 512, 512, 1)
     lanes = 4 if classes <= 16 else 8 if classes <= 32 else 16 if classes <= 64 else 32
     slots = 4 if classes <= 128 else 8 if classes <= 256 else 16 if classes <= 512 else 32
-    return Tile(lanes, slots, {16: 384, 32: 256}.get(slots, 512), 256, {4: 4, 8: 2, 16: 1, 32: 1}[slots])
+    return Tile(lanes, slots, {16: 384, 32: 256}.get(slots, 512), 128, {4: 8, 8: 4, 16: 3, 32: 2}[slots])
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def grid(work: Work, gpu: Gpu) -> Grid:
         return threads, threads // t.lanes if t.lanes else 1
 
     threads, teams = block(t.max_threads)
-    if ceil_div(work.batch, teams) > ONE_BLOCK_ROUNDS:
+    if ceil_div(work.batch, teams) > (ONE_BLOCK_ROUNDS if t.lanes else 1):
         shared, shared_teams = block(t.threads)
         blocks = min(ceil_div(work.batch, shared_teams), gpu.multiprocessors * t.resident // work.clients)
         if blocks > 1:
@@ -148,8 +148,8 @@ def memory_bytes(work: Work, gpu: Gpu) -> int:
 
 
 def weights_bytes(work: Work, gpu: Gpu) -> int:
-    """From L2 or L1: every block reads the labels and weights of its client twice."""
-    return 2 * work.rows * grid(work, gpu).blocks * (4 * 8 if work.cached else 8 + 4)
+    """From L2 or L1: every block reads the labels and weights of its client."""
+    return work.rows * grid(work, gpu).blocks * (4 * 8 if work.cached else 8 + 4)
 
 
 def busiest_elements(work: Work, gpu: Gpu) -> int:

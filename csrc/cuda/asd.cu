@@ -13,9 +13,9 @@ namespace fedasd::cuda {
 namespace {
 
 // One block does a client's batch if it needs no more rounds than this: bringing blocks together (stamps, or a
-// grid barrier) costs about as much as that many rows.
+// grid barrier) costs about as much as that many short rows.
 constexpr int64_t kRoundsOfOneBlock = 4;
-constexpr int kThreads = 256;  // where several blocks share a client: more of them, to spread over the GPU
+constexpr int kThreads = 128;  // where several blocks share a client: more of them, to spread over the GPU
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -69,7 +69,7 @@ void run(const Problem& problem, const Allocate& allocate, cudaStream_t stream) 
 
   Shape shape = shape_of(kernel, problem.classes, batch, kernel.max_threads);
   bool cooperative = true;
-  if (ceil_div(batch, shape.rows) > kRoundsOfOneBlock) {
+  if (ceil_div(batch, shape.rows) > (kernel.lanes ? kRoundsOfOneBlock : 1)) {
     const Shape shared = shape_of(kernel, problem.classes, batch, std::min(kernel.max_threads, kernel.lanes ? kThreads : kernel.max_threads));
     // All blocks run at once, which the grid barrier needs; and more blocks than that would only repeat the
     // summing of weights.

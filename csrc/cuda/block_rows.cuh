@@ -65,9 +65,9 @@ struct BlockTeam {
   __device__ __forceinline__ Softmax<T> softmax(const RowView& row, int excluded, T scale, T other_scale) {
     Softmax<T> s;
     const bool aligned = span.template aligned<kChunk>(row.data, row.type, row.stride);
-    each_chunk([&](int c) {
-      T x[kChunk], top = s.shift;
-      load(x, row, aligned, c, excluded, -kInfinity<T>);
+    auto read = [&](T(&x)[kChunk], int c) { load(x, row, aligned, c, excluded, -kInfinity<T>); };
+    each_chunk(read, [&](const T(&x)[kChunk], int) {
+      T top = s.shift;
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) top = larger(top, x[i]);
       if (top == -kInfinity<T>) {
@@ -112,26 +112,36 @@ struct BlockTeam {
   template <class F>
   __device__ __forceinline__ void map_student(void* out, DType type, F f) {
     const bool aligned = span.template aligned<kChunk>(student.data, student.type, student.stride);
-    each_chunk([&](int c) {
-      T x[kChunk];
-      load(x, student, aligned, c, excluded_student, student_pad);
+    auto read = [&](T(&x)[kChunk], int c) { load(x, student, aligned, c, excluded_student, student_pad); };
+    each_chunk(read, [&](T(&x)[kChunk], int c) {
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) x[i] = f(x[i]);
       put(out, type, x, c);
     });
   }
   __device__ __forceinline__ void clear(void* out, DType type) {
-    each_chunk([&](int c) {
-      const T x[kChunk] = {};
-      put(out, type, x, c);
-    });
+    const T x[kChunk] = {};
+    for (int c = first(); c < span.classes; c += step()) put(out, type, x, c);
   }
   __device__ __forceinline__ void store(void*, DType) {}
 
  private:
-  template <class F>
-  __device__ __forceinline__ void each_chunk(F f) {
-    for (int c = int(threadIdx.x) * kChunk - span.shift; c < span.classes; c += int(blockDim.x) * kChunk) f(c);
+  __device__ __forceinline__ int first() const { return int(threadIdx.x) * kChunk - span.shift; }
+  __device__ __forceinline__ int step() const { return int(blockDim.x) * kChunk; }
+
+  // f(chunk, class), of what read(chunk, class) gives.  The next chunk is on its way while f works on this one.
+  template <class Read, class F>
+  __device__ __forceinline__ void each_chunk(Read read, F f) {
+    T next[kChunk];
+    int c = first();
+    if (c < span.classes) read(next, c);
+    for (; c < span.classes; c += step()) {
+      T x[kChunk];
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) x[i] = next[i];
+      if (c + step() < span.classes) read(next, c + step());
+      f(x, c);
+    }
   }
   __device__ __forceinline__ void load(T (&x)[kChunk], const RowView& row, bool aligned, int c, int excluded, T pad) {
     with_type<T>(row.type, [&](auto zero) { load_chunk<decltype(zero)>(x, row, span, aligned, c, pad); });
@@ -147,9 +157,9 @@ struct BlockTeam {
   __device__ __forceinline__ void each_pair(F f) {
     const bool student_aligned = span.template aligned<kChunk>(student.data, student.type, student.stride);
     const bool teacher_aligned = span.template aligned<kChunk>(teacher.data, teacher.type, teacher.stride);
-    each_chunk([&](int c) {
-      T x[kChunk], v[kChunk];
-      load(x, student, student_aligned, c, excluded_student, student_pad);
+    auto read = [&](T(&x)[kChunk], int c) { load(x, student, student_aligned, c, excluded_student, student_pad); };
+    each_chunk(read, [&](T(&x)[kChunk], int c) {
+      T v[kChunk];
       load(v, teacher, teacher_aligned, c, excluded_teacher, teacher_pad);
       f(x, v, c);
     });

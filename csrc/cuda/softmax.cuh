@@ -40,7 +40,7 @@ struct Softmax {
     const T rest = shift - top, factor = exp_2(rest * other_scale);
     if constexpr (moment) other_moment = factor * (other_moment + rest * other_sum);
     other_sum *= factor;
-    sum *= exp_2(rest * scale);
+    sum = rounded_product(sum, exp_2(rest * scale));  // as the same sum elsewhere, also where it is added to next
     shift = top;
   }
 };

@@ -25,19 +25,29 @@ struct Weights {
   L top;
   T inverse_sum, valid;
 
-  __device__ __forceinline__ T alpha(L log_weight) const { return exp_2(T(log_weight - top) * T(kLog2E)) * inverse_sum; }
+  __device__ __forceinline__ T alpha(L log_weight) const { return exp_of(log_weight - top) * inverse_sum; }
 
   // Every thread of the block calls it.  The result lies in shared memory, to leave more registers for rows.
   static __device__ __forceinline__ const Weights& of_client(const Parameters<T>& p, int64_t client, Shared& shared) {
-    L top[1] = {-kInfinity<L>};
-    each_valid(p, client, [&](L w) { top[0] = larger(top[0], w); });
+    // One pass: every thread keeps its sum over its own running maximum.  exp(-inf) = 0 does the right thing for
+    // the first row, and for threads without any.
+    L own = -kInfinity<L>;
+    T sums[2] = {0, 0};
+    for (int row = int(threadIdx.x); row < int(p.problem.batch); row += int(blockDim.x)) {
+      const BatchRow r = read_row<cached>(p.problem, client, row);
+      if (r.label < 0) continue;
+      const L w = read_log_weight<T, cached>(p, client, row, r);
+      if (w > own) {
+        sums[0] *= exp_of(own - w);
+        own = w;
+      }
+      sums[0] += exp_of(w - own);
+      sums[1] += 1;  // exact up to 2^24 rows
+    }
+    L top[1] = {own};
     block_reduce(top, shared.top, -kInfinity<L>, Larger{});
     if (top[0] == -kInfinity<L>) top[0] = 0;  // no valid row
-    T sums[2] = {0, 0};
-    each_valid(p, client, [&](L w) {
-      sums[0] += exp_2(T(w - top[0]) * T(kLog2E));
-      sums[1] += 1;  // exact: counts below 2^24, and beyond that each thread's share of them
-    });
+    sums[0] *= exp_of(own - top[0]);
     block_reduce(sums, shared.sums, T(0), Add{});
     if (threadIdx.x == 0) {
       shared.result.top = top[0];
@@ -50,13 +60,7 @@ struct Weights {
   }
 
  private:
-  template <class F>
-  static __device__ __forceinline__ void each_valid(const Parameters<T>& p, int64_t client, F f) {
-    for (int row = int(threadIdx.x); row < int(p.problem.batch); row += int(blockDim.x)) {
-      const BatchRow r = read_row<cached>(p.problem, client, row);
-      if (r.label >= 0) f(read_log_weight<T, cached>(p, client, row, r));
-    }
-  }
+  static __device__ __forceinline__ T exp_of(L x) { return exp_2(T(x) * T(kLog2E)); }
 };
 
 template <class T, bool cached>

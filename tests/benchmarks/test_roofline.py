@@ -37,9 +37,9 @@ def test_longer_rows_take_a_block():
 def test_grid():
     assert grid(Work(1, 50, 10), A100) == Grid(1, 224, 56)  # 50 rows of 4 lanes, rounded up to whole warps
     assert grid(SMALL, A100) == Grid(1, 512, 16)  # 50 / 16: four rounds are still one block
-    assert grid(Work(1, 65, 100), A100) == Grid(9, 256, 8)  # five are not: blocks of 8 rows
-    assert grid(MIDDLE, A100) == Grid(108, 256, 8)  # 128 blocks wanted, 108 resident
-    assert grid(MIDDLE, H100) == Grid(128, 256, 8)
+    assert grid(Work(1, 65, 100), A100) == Grid(17, 128, 4)  # five are not: blocks of 4 rows
+    assert grid(MIDDLE, A100) == Grid(216, 128, 4)  # 256 blocks wanted, 216 resident
+    assert grid(MIDDLE, H100) == Grid(256, 128, 4)
     assert grid(LARGE, L4) == Grid(58, 512, 1)
     assert grid(Work(1, 8, 1100), A100) == Grid(8, 160, 1)  # 1100 / 8 = 138 threads, in whole warps
     assert grid(Work(100, 50, 100), A100) == Grid(1, 512, 16)
@@ -76,9 +76,9 @@ def test_rows_read_again():
 
 
 def test_weights_are_read_by_every_block():
-    assert roofline.weights_bytes(MIDDLE, A100) == 2 * 108 * 1024 * 32
-    assert roofline.weights_bytes(raw(MIDDLE), A100) == 2 * 108 * 1024 * 12
-    assert roofline.weights_bytes(SMALL, A100) == 2 * 50 * 32
+    assert roofline.weights_bytes(MIDDLE, A100) == 216 * 1024 * 32
+    assert roofline.weights_bytes(raw(MIDDLE), A100) == 216 * 1024 * 12
+    assert roofline.weights_bytes(SMALL, A100) == 50 * 32
 
 
 def test_waits():
