@@ -2,7 +2,7 @@
 
 Environment: FEDASD_FORCE_CPU=1 leaves CUDA out; FORCE_CUDA=1 or TORCH_CUDA_ARCH_LIST puts it in (without them: where
 torch and the toolkit have it).  TORCH_CUDA_ARCH_LIST says for which architectures (else: the visible GPUs', or all of
-ARCHITECTURES); MAX_JOBS limits parallel compilers; DEBUG=1 builds with -O0 -g.
+ARCHITECTURES that nvcc knows); MAX_JOBS limits parallel compilers; DEBUG=1 builds with -O0 -g.
 FEDASD_NO_EXTENSION=1 installs the pure-Python package (the reference implementation).
 """
 
@@ -30,7 +30,7 @@ find_toolkit()  # before torch looks for it, in the next import
 from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CppExtension, CUDAExtension, include_paths  # noqa: E402
 
 ROOT = Path(__file__).parent
-ARCHITECTURES = "7.5;8.0;8.6;8.9;9.0;10.0;12.0+PTX"  # as in the Makefile; +PTX: for what comes after
+ARCHITECTURES = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")  # as in the Makefile
 
 
 def flag(name: str) -> bool:
@@ -58,7 +58,11 @@ def architectures() -> str:
     """What the kernels are compiled for; torch's build reads it from the environment."""
     visible = {torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())}
     found = ";".join(f"{major}.{minor}" for major, minor in sorted(visible))
-    return re.sub("[ ,]+", ";", os.environ.setdefault("TORCH_CUDA_ARCH_LIST", found or ARCHITECTURES))
+    if not found:  # all that this toolkit knows, and PTX for what comes after
+        nvcc = Path(CUDA_HOME, "bin", "nvcc")
+        known = subprocess.run([nvcc, "--list-gpu-arch"], capture_output=True, text=True, check=True).stdout.split()
+        found = ";".join(a for a in ARCHITECTURES if "compute_" + a.replace(".", "") in known) + "+PTX"
+    return re.sub("[ ,]+", ";", os.environ.setdefault("TORCH_CUDA_ARCH_LIST", found))
 
 
 def extension() -> CppExtension:
