@@ -23,7 +23,7 @@ help:
 	@echo "make demo   set up, then run reference and fused loss side by side"
 	@echo "make test   set up, then run the C++ and the Python tests"
 	@echo "make cuda   compile the CUDA kernels (needs nvcc, no GPU) and print what ptxas says of them"
-	@echo "make cuda-extension  build the extension with CUDA in a venv of its own (several GB), run the CPU tests on it"
+	@echo "make cuda-extension  build the extension with CUDA in a venv of its own (several GB), test it"
 	@echo "make bench-gpu       measure the loss kernels on this machine's GPU (after make cuda-extension)"
 	@echo "make bench  measure the loss kernels and rewrite docs/benchmarks.md (about 6 minutes; leave the machine alone)"
 	@echo "make lint   ruff, mypy"
@@ -93,11 +93,11 @@ cuda-extension:
 	PIP_CONFIG_FILE=/dev/null PIP_FIND_LINKS= $(CUDA_VENV)/bin/pip install -q -c constraints.txt \
 	  torch setuptools wheel ninja numpy pytest hypothesis pytest-benchmark
 	@mkdir -p $(CUDA_EXTENSION)
-	cp -Rp setup.py pyproject.toml README.md LICENSE csrc fedasd_fast tests benchmarks $(CUDA_EXTENSION)
+	cp -Rp setup.py pyproject.toml README.md LICENSE csrc fedasd_fast tests benchmarks $(CUDA_EXTENSION)/
 	rm -f $(CUDA_EXTENSION)/fedasd_fast/*.so
 	cd $(CUDA_EXTENSION) && PATH="$(abspath $(CUDA_VENV))/bin:$$PATH" FORCE_CUDA=1 python setup.py build_ext --inplace
 	cd $(CUDA_EXTENSION) && $(abspath $(CUDA_VENV))/bin/python -c "import fedasd_fast; print(fedasd_fast.build_info())"
-	cd $(CUDA_EXTENSION) && $(abspath $(CUDA_VENV))/bin/python -m pytest tests
+	cd $(CUDA_EXTENSION) && $(abspath $(CUDA_VENV))/bin/python -m pytest tests/loss tests/gpu tests/test_extension.py
 
 bench-gpu:
 	@test -x $(CUDA_VENV)/bin/python || (echo "make cuda-extension comes first"; exit 1)

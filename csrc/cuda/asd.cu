@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <functional>
 #include <random>
-#include <vector>
 
 #include "kernels.h"
 #include "launch.cuh"
@@ -40,31 +38,11 @@ Shape shape_of(const Kernel<P>& kernel, int64_t classes, int64_t rows, int max_t
   return {threads, kernel.lanes ? threads / kernel.lanes : 1};
 }
 
-// Pieces of one allocation.
-class Workspace {
- public:
-  template <class U>
-  void add(U*& pointer, int64_t count) {
-    const size_t at = bytes_;
-    bytes_ += size_t(ceil_div(count * int64_t(sizeof(U)), 16) * 16);
-    place_.push_back([&pointer, at](char* memory) { pointer = reinterpret_cast<U*>(memory + at); });
-  }
-  void allocate(const Allocate& allocate) {
-    if (!bytes_) return;
-    char* memory = static_cast<char*>(allocate(bytes_));
-    for (const auto& place : place_) place(memory);
-  }
-
- private:
-  size_t bytes_ = 0;
-  std::vector<std::function<void(char*)>> place_;
-};
-
 template <class T>
 void run(const Problem& problem, const Allocate& allocate, cudaStream_t stream) {
   const bool cached = problem.teacher_rows != TeacherRows::logits, kl = problem.options.divergence == Divergence::kl;
   const int64_t clients = problem.clients, batch = problem.batch;
-  const auto kernel = cached ? cached_kernel<T>(problem.classes, kl) : raw_kernel<T>(problem.classes, kl);
+  const auto kernel = cached ? objective_of<T, true>(problem.classes, kl) : objective_of<T, false>(problem.classes, kl);
   Parameters<T> p(problem);
 
   Shape shape = shape_of(kernel, problem.classes, batch, kernel.max_threads);
@@ -82,16 +60,16 @@ void run(const Problem& problem, const Allocate& allocate, cudaStream_t stream) 
     }
   }
 
-  Workspace workspace;
-  if (!cached) {
-    for (T** numbers : {&p.log_weight, &p.teacher_shift, &p.teacher_sum}) workspace.add(*numbers, clients * batch);
-  }
-  if (p.blocks_per_client > 1) {
-    workspace.add(p.partial_loss, clients * p.blocks_per_client);
-    workspace.add(p.stamp, clients * p.blocks_per_client);
+  const int64_t shares = p.blocks_per_client > 1 ? clients * p.blocks_per_client : 0, rows = cached ? 0 : clients * batch;
+  if (shares + rows > 0) {
+    void* const memory = allocate(size_t(shares) * (sizeof(double) + sizeof(p.stamp_value)) + size_t(rows) * 3 * sizeof(T));
+    p.partial_loss = static_cast<double*>(memory);  // what needs most alignment comes first
+    p.stamp = reinterpret_cast<unsigned long long*>(p.partial_loss + shares);
     p.stamp_value = new_stamp();
+    p.log_weight = reinterpret_cast<T*>(p.stamp + shares);
+    p.teacher_shift = p.log_weight + rows;
+    p.teacher_sum = p.teacher_shift + rows;
   }
-  workspace.allocate(allocate);
 
   const int64_t blocks = clients * p.blocks_per_client;
   const bool grid_barrier = !cached && p.blocks_per_client > 1;
@@ -108,7 +86,7 @@ void run(const Problem& problem, const Allocate& allocate, cudaStream_t stream) 
 
 template <class T>
 void build(const CacheProblem& problem, cudaStream_t stream) {
-  const auto kernel = cache_kernel<T>(problem.classes);
+  const auto kernel = build_cache_of<T>(problem.classes);
   const int64_t rows = problem.clients * problem.samples;
   const Shape shape = shape_of(kernel, problem.classes, rows, std::min(kernel.max_threads, kernel.lanes ? kThreads : kernel.max_threads));
   const int64_t resident = device_limits(kernel.run, shape.threads).resident_blocks;

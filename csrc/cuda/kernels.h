@@ -14,11 +14,10 @@ struct Kernel {
   int max_threads;
 };
 
+// The .cu files hold these for float and double (select.cuh).
+template <class T, bool cached>
+Kernel<Parameters<T>> objective_of(int64_t classes, bool kl);
 template <class T>
-Kernel<Parameters<T>> cached_kernel(int64_t classes, bool kl);
-template <class T>
-Kernel<Parameters<T>> raw_kernel(int64_t classes, bool kl);
-template <class T>
-Kernel<CacheParameters<T>> cache_kernel(int64_t classes);
+Kernel<CacheParameters<T>> build_cache_of(int64_t classes);
 
 }  // namespace fedasd::cuda

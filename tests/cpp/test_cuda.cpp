@@ -142,15 +142,17 @@ void check_replay() {
   p.stamp = stamp.data();
   p.stamp_value = 42;
   p.blocks_per_client = kBlocks;
-  const auto kernel = raw_kernel<float>(c.classes, true);
+  const auto kernel = objective_of<float, false>(c.classes, true);
   for (uint64_t replay = 0; replay < 20; ++replay) {
     set_device(6, true, replay);
-    for (int64_t k = 0; k < 2; ++k)
-      for (int64_t j = 0; j < c.classes; ++j) b.student.set(k, 7, j, std::sin(double(replay * 100 + uint64_t(j))));
+    // Every row changes: a share left over from the last replay shows.
+    for (int64_t k = 0; k < c.clients; ++k)
+      for (int64_t i = 0; i < c.batch; ++i)
+        for (int64_t j = 0; j < c.classes; ++j) b.student.set(k, i, j, 3 * std::sin(double(i * 31 + j) * (1.0 + double(replay))));
     host_cuda::launch(kernel.run, dim3(6), dim3(256), true, p);
     HostCuda fresh;
     const Output expected = run(fresh, b);
-    for (int64_t k = 0; k < 2; ++k)
+    for (int64_t k = 0; k < c.clients; ++k)
       CHECK(std::fabs(loss[size_t(k)] - expected.loss.get(k)) < 1e-6, "replay", replay, k, loss[size_t(k)], expected.loss.get(k));
   }
 }
