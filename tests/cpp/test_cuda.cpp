@@ -1,4 +1,5 @@
-// The CUDA kernels, run by csrc/host_cuda: the cases of asd_cases.h ("values"), and what only a GPU has ("schedules").
+// The CUDA kernels, run by csrc/host_cuda: the cases of asd_cases.h ("values_1", "values_2"), and what only a GPU has
+// ("schedules").
 #include <sys/mman.h>
 
 #include <optional>
@@ -220,13 +221,12 @@ int main(int count, char** arguments) {
   const std::string part = count > 1 ? arguments[1] : "";
   HostCuda cuda;
   set_device(4, true, 0);
-  if (part != "schedules") {
-    check_grid(cuda);
+  if (part != "values_2" && part != "schedules") check_grid(cuda, 0, 2);
+  if (part != "values_1" && part != "schedules") check_grid(cuda, 1, 2);
+  if (part == "" || part == "schedules") {
     check_finite_differences(cuda);
     check_equal_student(cuda);
     check_infinite_divergence(cuda);
-  }
-  if (part != "values") {
     check_schedules(cuda);
     check_paths(cuda);
     check_replay();
