@@ -1,0 +1,119 @@
+"""What a federated method is made of, in terms that every executor can run.
+
+All methods share one local step on the flat parameter vector w:
+
+    g   = gradient of the client's loss at w, or at w + rho g/||g|| for sharpness-aware methods
+    w  <- w - lr (clip(g + a w + v) + (weight_decay + decay) w)
+
+A method says what a, v, decay and rho are for a client (`correction`), what a client remembers (`finish`), how much
+each participant counts (`weights`), and what the server makes of them (`combine`).  No penalty is built into an
+autograd graph, so none can lose its gradient there.  ASD is a change of the loss alone (`distillation`): it goes with
+all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor
+
+from ..typed import ConfigError
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """The distillation term of a client's loss: weight * sum_i alpha_i D_i."""
+
+    weight: float
+    temperature: float = 2.0
+    entropy_temperature: float = 1.0
+    entropy_power: float = 1.0
+    prior_power: float = 1.0
+    weighting: str = "adaptive"
+    divergence: str = "kl"
+    not_true: bool = False
+
+    def options(self) -> dict[str, Any]:
+        """The keywords of the loss; `teacher_options` are those that a TeacherCache is built with."""
+        return self.teacher_options() | dict(weighting=self.weighting, divergence=self.divergence)
+
+    def teacher_options(self) -> dict[str, Any]:
+        return dict(
+            temperature=self.temperature, entropy_temperature=self.entropy_temperature,
+            entropy_power=self.entropy_power, prior_power=self.prior_power, not_true=self.not_true,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Correction:
+    """a, v, decay and rho of the local step."""
+
+    quadratic: float = 0.0  # a
+    linear: Tensor | None = None  # v [P]
+    decay: float = 0.0  # after clipping, as the SGD of the authors' code adds it
+    rho: float = 0.0  # radius of the ascent step
+    rho_epsilon: float = 1e-16  # rho g / (||g|| + epsilon)
+
+
+@dataclass(frozen=True)
+class Server:
+    """What the server sends in a round."""
+
+    round: int  # 0-based
+    lr: float
+    model: Tensor  # [P] w_t: where clients start, and their teacher
+    state: Mapping[str, Tensor]  # float64 [P] each
+    clients: int  # K, the whole population
+
+
+@dataclass(frozen=True)
+class Client:
+    id: int
+    relative_size: float  # n_k / mean n
+    state: Mapping[str, Tensor]  # [P] each, zeros at first
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The clients whose models the server will combine, known before they train."""
+
+    clients: np.ndarray  # [m] sorted
+    sizes: np.ndarray  # [m] n_k
+    all_sizes: np.ndarray  # [K]
+    label_shares: Callable[[np.ndarray], np.ndarray] = field(repr=False)  # clients [j] -> shares [j, C]
+
+
+class Method:
+    """FedAvg, and the base of all others.  Arguments of a method are the fields of its dataclass."""
+
+    client_state: ClassVar[tuple[str, ...]] = ()  # vectors [P] that a client keeps from round to round
+    server_state: ClassVar[tuple[str, ...]] = ()  # vectors [P] that the server keeps
+    weighted: ClassVar[bool] = True  # by number of samples; else all clients alike
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, float) and value < 0:
+                raise ConfigError(f"method_args.{name} = {value}; expected 0 or more")
+
+    def distillation(self, asd: Distillation, enabled: bool) -> Distillation | None:
+        """The term in this client's loss.  `asd` are the settings, used when ASD is `enabled`."""
+        return asd if enabled and asd.weight else None
+
+    def correction(self, server: Server, client: Client) -> Correction:
+        return Correction()
+
+    def finish(self, server: Server, client: Client, end: Tensor, steps: int) -> dict[str, Tensor]:
+        """The client's new state, after its `steps` local steps ended at `end` [P]."""
+        return {}
+
+    def weights(self, cohort: Cohort) -> np.ndarray:
+        """[m] how much each participant counts; need not sum to 1."""
+        return cohort.sizes.astype(np.float64) if self.weighted else np.ones(len(cohort.sizes))
+
+    def combine(self, server: Server, mean: Tensor, change: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The next model and server state (float64), from the participants' weighted mean [P] and the change of each
+        client state, averaged over all K clients."""
+        return mean, dict(server.state)

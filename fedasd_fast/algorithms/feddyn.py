@@ -1,0 +1,34 @@
+"""FedDyn (Acar et al., 2021): each client keeps a dual vector h_k and adds alpha_k (<w, h_k - w_t> + ||w||^2 / 2).
+
+The quadratic part acts as weight decay, after clipping, as in the authors' code.  The server's model is the mean of the
+participants plus the mean of h over all clients; neither is weighted by samples.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from .base import Client, Correction, Method, Server
+from .registry import register
+
+
+@register("feddyn")
+@dataclass(frozen=True)
+class FedDyn(Method):
+    alpha: float = 0.01
+
+    client_state = ("h",)
+    server_state = ("h",)  # mean of h_k over all clients
+    weighted = False
+
+    def correction(self, server: Server, client: Client) -> Correction:
+        alpha = self.alpha / client.relative_size
+        return Correction(linear=(client.state["h"] - server.model).mul_(alpha), decay=alpha)
+
+    def finish(self, server: Server, client: Client, end: Tensor, steps: int) -> dict[str, Tensor]:
+        return {"h": client.state["h"] + (end - server.model)}
+
+    def combine(self, server: Server, mean: Tensor, change: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        h = server.state["h"] + change["h"]
+        return mean + h, {"h": h}

@@ -1,0 +1,18 @@
+"""FedSAM (Caldarola et al., 2022; Qu et al., 2022): FedAvg with sharpness-aware local steps.
+
+With ASD the distillation term is in both passes.
+"""
+
+from dataclasses import dataclass
+
+from .base import Client, Correction, Method, Server
+from .registry import register
+
+
+@register("fedsam")
+@dataclass(frozen=True)
+class FedSAM(Method):
+    rho: float = 0.05
+
+    def correction(self, server: Server, client: Client) -> Correction:
+        return Correction(rho=self.rho)

@@ -1,0 +1,30 @@
+"""SCAFFOLD (Karimireddy et al., 2020): control variates c_k and c correct each local gradient by c - c_k.
+
+Afterwards c_k <- c_k - c + (w_t - w_k) / (steps lr), with the current learning rate, and c follows the mean of c_k.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from .base import Client, Correction, Method, Server
+from .registry import register
+
+
+@register("scaffold")
+@dataclass(frozen=True)
+class Scaffold(Method):
+    client_state = ("c",)
+    server_state = ("c",)
+    weighted = False
+
+    def correction(self, server: Server, client: Client) -> Correction:
+        return Correction(linear=server.state["c"].to(server.model.dtype) - client.state["c"])
+
+    def finish(self, server: Server, client: Client, end: Tensor, steps: int) -> dict[str, Tensor]:
+        drift = (server.model - end) / (steps * server.lr)
+        return {"c": client.state["c"] - server.state["c"].to(end.dtype) + drift}
+
+    def combine(self, server: Server, mean: Tensor, change: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        return mean, {"c": server.state["c"] + change["c"]}

@@ -1,0 +1,215 @@
+"""What a run is made of: every setting, its type and its default.
+
+A configuration comes from a preset or a YAML file, then `key=value` overrides (`optimizer.lr=0.05`), then checks.  It
+is complete and resolved: saved beside the results, it repeats the run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from .algorithms import Distillation, Method, create
+from .typed import ConfigError, build, merge, plain
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Each class is a mixture of Gaussians; samples are made when they are needed, for any number of clients."""
+
+    shape: tuple[int, ...] = (64,)
+    classes: int = 10
+    samples_per_client: int = 20
+    test_samples: int = 2000
+    modes: int = 3  # Gaussians in a class
+    separation: float = 0.55  # standard deviation of the centres
+    noise: float = 0.7  # standard deviation around a centre
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    lr: float = 0.1
+    lr_decay_per_round: float = 0.998
+    weight_decay: float = 0.001
+    momentum: float = 0.0
+    clip_norm: float | None = 10.0  # of the loss gradient, before weight decay; null: no clipping
+
+
+@dataclass(frozen=True)
+class ASD:
+    enabled: bool | None = None  # null: as the name of the method says
+    weight: float = 30.0
+    temperature: float = 2.0
+    entropy_temperature: float = 1.0
+    entropy_power: float = 1.0
+    prior_power: float = 1.0
+    weighting: Literal["adaptive", "uniform"] = "adaptive"
+    divergence: Literal["kl", "reverse_kl", "js"] = "kl"
+
+
+@dataclass(frozen=True)
+class Failures:
+    """Devices as they are: shares of the sampled clients."""
+
+    dropout: float = 0.0  # never return a model
+    stragglers: float = 0.0  # train fewer epochs, uniformly 1 .. local_epochs - 1
+
+
+@dataclass(frozen=True)
+class Config:
+    name: str = "run"
+    dataset: str = "synthetic"
+    dataset_args: dict[str, Any] = field(default_factory=dict)
+    synthetic: Synthetic = field(default_factory=Synthetic)
+    model: str = "mlp"
+    model_args: dict[str, Any] = field(default_factory=dict)
+    method: str = "fedavg"
+    method_args: dict[str, Any] = field(default_factory=dict)
+    partition: str = "dirichlet_0.3"
+    size_sigma: float = 0.0  # client sizes are log-normal with this sigma; 0: all alike
+    clients: int = 500
+    participation: float = 0.1
+    sampling: Literal["bernoulli", "fixed"] = "bernoulli"
+    failures: Failures = field(default_factory=Failures)
+    rounds: int = 20
+    local_epochs: int = 5
+    batch_size: int = 10
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    asd: ASD = field(default_factory=ASD)
+    augment: Literal["none", "round", "epoch"] = "none"
+    teacher: Literal["cache", "cache_approximate", "recompute"] = "cache"
+    eval_every: int = 1
+    eval_models: tuple[Literal["all", "sel", "cloud"], ...] = ("all", "sel", "cloud")
+    eval_batch_size: int = 500
+    checkpoint_every: int = 5
+    on_client_error: Literal["abort", "drop"] = "abort"
+    seed: int = 0
+    dtype: Literal["float32", "float64"] = "float32"
+    device: str = "cpu"
+    executor: Literal["auto", "serial"] = "auto"
+    workers: int = 0
+    threads: int = 0  # of each worker; 0: as many as a local step makes use of
+    data_dir: str | None = None
+    out: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_ranges(self)
+        _resolve_method(self)
+        if self.augment == "epoch" and self.teacher == "cache" and self.distillation is not None:
+            raise ConfigError(
+                "augment = epoch with teacher = cache: the teacher's cached outputs belong to other views than the "
+                "student sees; use augment = round (the cache stays exact), teacher = recompute, or ask for the "
+                "approximation by name: teacher = cache_approximate"
+            )
+
+    @property
+    def base_method(self) -> str:
+        """The method's name without +asd."""
+        return self.method.removesuffix("+asd")
+
+    def create_method(self) -> Method:
+        return create(self.base_method, self.method_args)
+
+    @property
+    def distillation(self) -> Distillation | None:
+        """The term that method and ASD add to a client's loss; None: no teacher is needed."""
+        settings = {name: value for name, value in plain(self.asd).items() if name != "enabled"}
+        return self.create_method().distillation(Distillation(**settings), bool(self.asd.enabled))
+
+    def to_dict(self) -> dict[str, Any]:
+        return plain(self)  # type: ignore[no-any-return]
+
+    def to_yaml(self) -> str:
+        return yaml.safe_dump(self.to_dict(), sort_keys=False)
+
+    def replace(self, **changes: Any) -> Config:
+        """The same with other settings; mappings are merged, and `method` decides about ASD unless `asd` does.
+        Arguments belong to what they are of: another method, model or dataset does not inherit them."""
+        values = self.to_dict()
+        if "method" in changes:
+            values["asd"]["enabled"] = None
+        for name in ("method", "model", "dataset"):
+            if name in changes and changes[name].removesuffix("+asd") != values[name].removesuffix("+asd"):
+                values[f"{name}_args"] = {}
+        return from_dict(merge(values, changes))
+
+
+def from_dict(values: Mapping[str, Any]) -> Config:
+    return build(Config, values)
+
+
+def from_yaml(path: str | Path) -> Config:
+    try:
+        values = yaml.safe_load(Path(path).read_text())
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from None
+    return from_dict(values or {})
+
+
+def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
+    """`optimizer.lr=0.05 asd.weight=3` as nested mappings; values are read as YAML."""
+    result: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"{word!r} is not an override; expected key=value, for instance optimizer.lr=0.05")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise ConfigError(f"{key} = {text!r} is not valid YAML") from None
+        for part in reversed(key.split(".")):
+            value = {part: value}
+        result = merge(result, value)
+    return result
+
+
+def _resolve_method(config: Config) -> None:
+    """`fedavg+asd` and `fedavg` with asd.enabled are one setting: both are made to say the same."""
+    named = config.method.endswith("+asd")
+    if named and config.asd.enabled is False:
+        raise ConfigError(f"method = {config.method}, but asd.enabled = false; drop the +asd or the setting")
+    enabled = named or bool(config.asd.enabled)
+    config.create_method()
+    object.__setattr__(config, "method", config.base_method + ("+asd" if enabled else ""))
+    object.__setattr__(config, "asd", build(ASD, {**plain(config.asd), "enabled": enabled}))
+
+
+def _check_ranges(c: Config) -> None:
+    whole = {"clients": 1, "rounds": 0, "local_epochs": 1, "batch_size": 1, "eval_every": 1, "eval_batch_size": 1,
+             "checkpoint_every": 1, "seed": 0, "workers": 0, "threads": 0}  # fmt: skip
+    for name, least in whole.items():
+        _require(getattr(c, name) >= least, name, getattr(c, name), f"a whole number of at least {least}")
+    _require(c.size_sigma >= 0, "size_sigma", c.size_sigma, "0 or more")
+    _require(0 < c.participation <= 1, "participation", c.participation, "a share in (0, 1]")
+    _require(len(c.eval_models) > 0, "eval_models", c.eval_models, "at least one of all, sel, cloud")
+    for name in ("dropout", "stragglers"):
+        _require(0 <= getattr(c.failures, name) < 1, f"failures.{name}", getattr(c.failures, name), "a share in [0, 1)")
+    o, a, s = c.optimizer, c.asd, c.synthetic
+    _require(o.lr > 0, "optimizer.lr", o.lr, "a positive number")
+    _require(0 < o.lr_decay_per_round <= 1, "optimizer.lr_decay_per_round", o.lr_decay_per_round, "a factor in (0, 1]")
+    _require(o.weight_decay >= 0, "optimizer.weight_decay", o.weight_decay, "0 or more")
+    _require(0 <= o.momentum < 1, "optimizer.momentum", o.momentum, "a number in [0, 1)")
+    _require(o.clip_norm is None or o.clip_norm > 0, "optimizer.clip_norm", o.clip_norm, "a positive number, or null")
+    _require(a.weight >= 0, "asd.weight", a.weight, "0 or more")
+    for name in ("temperature", "entropy_temperature"):
+        _require(getattr(a, name) > 0, f"asd.{name}", getattr(a, name), "a positive number")
+    for name in ("classes", "samples_per_client", "test_samples", "modes"):
+        _require(getattr(s, name) >= 1, f"synthetic.{name}", getattr(s, name), "a whole number of at least 1")
+    _require(len(s.shape) > 0 and min(s.shape) > 0, "synthetic.shape", list(s.shape), "positive sizes")
+    for name in ("separation", "noise"):
+        _require(getattr(s, name) >= 0, f"synthetic.{name}", getattr(s, name), "0 or more")
+    match = re.fullmatch(r"iid|natural|shards_[1-9]\d*|dirichlet_(\d*\.?\d+(?:e-?\d+)?)", c.partition)
+    _require(
+        match is not None and (match[1] is None or float(match[1]) > 0),
+        "partition", c.partition, "dirichlet_<delta> (dirichlet_0.3), iid, shards_<n> (shards_2) or natural",
+    )  # fmt: skip
+
+
+def _require(condition: bool, name: str, value: Any, expected: str) -> None:
+    if not condition:
+        raise ConfigError(f"{name} = {value!r}; expected {expected}")

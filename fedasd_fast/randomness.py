@@ -1,0 +1,52 @@
+"""Randomness as a function of (seed, stream, round, client), never of what ran before.
+
+So a result depends neither on the number of workers, nor on crashes, nor on resuming; and no global generator is
+touched.  Streams are independent of one another: drawing more from one (say, for augmentation) does not move another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+
+import numpy as np
+import torch
+
+
+class Stream(IntEnum):
+    """What a draw is for.  The numbers are part of every saved result: append, never renumber."""
+
+    PARTITION = 0
+    INIT = 1  # initial parameters
+    SAMPLING = 2  # who takes part
+    SHUFFLE = 3  # order of a client's samples
+    AUGMENT = 4
+    FAILURE = 5  # who drops out or straggles
+    MODULE = 6  # the model's own randomness: dropout, stochastic depth
+    SYNTHETIC = 7  # synthetic samples
+
+
+def generator(seed: int, stream: Stream, round: int = 0, client: int = 0) -> np.random.Generator:
+    return np.random.default_rng(np.random.SeedSequence([seed, stream, round, client]))
+
+
+@contextmanager
+def torch_seeded(seed: int, stream: Stream, round: int = 0, client: int = 0) -> Iterator[None]:
+    """Code that can draw from torch's global generators only (initialisers, dropout) draws from this stream here.
+
+    The generators are seeded one by one: torch.manual_seed also asks every kind of device that is not there, which
+    takes longer than a local step.
+    """
+    state = np.random.SeedSequence([seed, stream, round, client]).generate_state(1, np.uint64)
+    generators = [torch.default_generator]
+    if torch.cuda.is_initialized():
+        generators += torch.cuda.default_generators
+    before = [generator.get_state() for generator in generators]
+    for generator in generators:
+        generator.manual_seed(int(state[0]) >> 1)  # 63 bits: it takes no higher number
+    try:
+        yield
+    finally:
+        for generator, kept in zip(generators, before, strict=True):
+            generator.set_state(kept)
