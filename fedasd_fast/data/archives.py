@@ -1,0 +1,171 @@
+"""Named files below one root: a folder, or an archive.  Archives are read where they are and never unpacked, so no
+name inside can lead outside."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Collection
+from functools import cached_property
+from pathlib import Path
+from typing import IO, cast
+
+from .arrays import DataError
+
+LARGEST_TAR = 2 << 30  # bytes unpacked; a published CIFAR archive has 0.2e9
+
+
+class Files:
+    """A folder's files, recursively, hidden ones left out; names are relative, with slashes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def stat(self) -> dict[str, tuple[int, int]]:
+        """Name -> (bytes, time of change in ns), sorted by name."""
+        found: dict[str, tuple[int, int]] = {}
+        seen: set[tuple[int, int]] = set()  # folders; links may lead in a circle
+
+        def walk(folder: str, prefix: str) -> None:
+            info = os.stat(folder)
+            if (info.st_dev, info.st_ino) in seen:
+                return
+            seen.add((info.st_dev, info.st_ino))
+            for entry in os.scandir(folder):
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir():
+                    walk(entry.path, f"{prefix}{entry.name}/")
+                elif entry.is_file():
+                    found[prefix + entry.name] = (entry.stat().st_size, entry.stat().st_mtime_ns)
+
+        try:
+            walk(str(self.path), "")
+        except OSError as error:
+            raise DataError(f"{self.path} cannot be listed: {error}") from None
+        return dict(sorted(found.items()))
+
+    @property
+    def names(self) -> Collection[str]:
+        return self.stat
+
+    @property
+    def nbytes(self) -> int:
+        return sum(size for size, _ in self.stat.values())
+
+    def where(self, name: str) -> str:
+        """The file's name in messages."""
+        return str(self.path / name)
+
+    def read(self, name: str) -> bytes:
+        try:
+            return self._read(name)
+        except (FileNotFoundError, KeyError):
+            raise DataError(f"{self.where(name)} is missing; {self.path} is not complete") from None
+        except (OSError, EOFError, RuntimeError, NotImplementedError, zlib.error, zipfile.BadZipFile) as error:
+            raise DataError(f"{self.where(name)} cannot be read: {error}") from None
+
+    def _read(self, name: str) -> bytes:
+        return (self.path / name).read_bytes()
+
+
+class OneFile(Files):
+    @cached_property
+    def stat(self) -> dict[str, tuple[int, int]]:
+        info = self.path.stat()
+        return {self.path.name: (info.st_size, info.st_mtime_ns)}
+
+    def where(self, name: str) -> str:
+        return str(self.path)
+
+    def _read(self, name: str) -> bytes:
+        return self.path.read_bytes()
+
+
+class Archive(OneFile):
+    """`stat` is of the archive itself; the one folder at its top, if there is one, is no part of the names."""
+
+    @property
+    def names(self) -> Collection[str]:
+        return self._members
+
+    @cached_property
+    def _members(self) -> dict[str, str]:
+        """Name -> name in the archive."""
+        full = [name for name in self._list() if not name.startswith("__MACOSX/")]
+        clean = [name.removeprefix("./") for name in full]
+        tops = {name.split("/", 1)[0] for name in clean}
+        if len(tops) == 1 and all("/" in name for name in clean):
+            clean = [name.split("/", 1)[1] for name in clean]
+        return dict(sorted(zip(clean, full, strict=True)))
+
+    def where(self, name: str) -> str:
+        return f"{self.path}: {name}"
+
+    def _list(self) -> list[str]:
+        raise NotImplementedError
+
+    def _damaged(self, error: Exception) -> DataError:
+        return DataError(f"{self.path} is damaged or incomplete ({error}); delete it and get it again")
+
+
+class Tar(Archive):
+    """Unpacked into memory as a whole: compressed tar files know no random access."""
+
+    @cached_property
+    def _content(self) -> tuple[memoryview, dict[str, slice]]:
+        try:
+            with open(self.path, "rb") as raw:
+                packed = raw.read(2) == b"\x1f\x8b"
+            opener = gzip.open if packed else open
+            with cast(IO[bytes], opener(self.path, "rb")) as stream:
+                content = self._read_all(stream)
+            with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
+                places = {m.name: slice(m.offset_data, m.offset_data + m.size) for m in tar if m.isreg()}
+        except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+            raise self._damaged(error) from None
+        return memoryview(content), places
+
+    def _read_all(self, stream: IO[bytes]) -> bytes:
+        blocks, total = [], 0
+        while block := stream.read(1 << 24):  # to the end, where gzip has its checksum
+            blocks.append(block)
+            total += len(block)
+            if total > LARGEST_TAR:
+                raise DataError(f"{self.path} unpacks to more than {LARGEST_TAR:,} bytes; it is not the published one")
+        return b"".join(blocks)
+
+    def _list(self) -> list[str]:
+        return list(self._content[1])
+
+    def _read(self, name: str) -> bytes:
+        content, places = self._content
+        return bytes(content[places[self._members[name]]])
+
+
+class Zip(Archive):
+    @cached_property
+    def _zip(self) -> zipfile.ZipFile:  # safe to read from several threads
+        try:
+            return zipfile.ZipFile(self.path)
+        except (OSError, zipfile.BadZipFile) as error:
+            raise self._damaged(error) from None
+
+    def _list(self) -> list[str]:
+        return [info.filename for info in self._zip.infolist() if not info.is_dir()]
+
+    def _read(self, name: str) -> bytes:
+        return self._zip.read(self._members[name])
+
+
+def open_files(path: Path) -> Files:
+    if path.is_dir():
+        return Files(path)
+    if path.name.endswith((".tar.gz", ".tgz", ".tar")):
+        return Tar(path)
+    return Zip(path) if path.suffix == ".zip" else OneFile(path)

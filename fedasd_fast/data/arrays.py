@@ -1,0 +1,60 @@
+"""What readers produce: decoded arrays, before they become a `Dataset`; and the errors they raise."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Progress = Callable[[int, int], None]  # done, total
+
+
+class DataError(ValueError):
+    """A file that is not what it should be; the message names the file and the remedy."""
+
+
+@dataclass(frozen=True)
+class Arrays:
+    train_x: Array  # uint8 [n, C, H, W], or float32 [n, ...]
+    train_y: Array  # int64 [n]
+    test_x: Array
+    test_y: Array
+    num_classes: int
+    mean: tuple[float, ...] | None = None  # of the file's own; None: the catalogue knows
+    std: tuple[float, ...] | None = None
+    users: Array | None = None  # int64 [n_train]
+    notices: tuple[str, ...] = ()  # what is unusual about this copy, for the user's eyes
+
+    def named(self) -> dict[str, Array]:
+        arrays = {"train_x": self.train_x, "train_y": self.train_y, "test_x": self.test_x, "test_y": self.test_y}
+        return arrays if self.users is None else {**arrays, "users": self.users}
+
+
+@dataclass(frozen=True)
+class Work:
+    """How a reader works: large arrays are allocated straight in the cache's files, so that they need no memory."""
+
+    allocate: Callable[[str, tuple[int, ...]], Array] = lambda name, shape: np.empty(shape, np.uint8)
+    progress: Progress | None = None
+
+
+def check_labels(labels: Array, num_classes: int, where: str) -> None:
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < num_classes:
+        raise DataError(
+            f"{where} has labels {labels.min()} .. {labels.max()}; expected 0 .. {num_classes - 1}: "
+            "the file is damaged, or of another dataset"
+        )
+
+
+def optional(module: str) -> Any:
+    """A module of the `simulation` extra, imported only when a dataset needs it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"{module} is needed here ({error}); install it with: pip install 'fedasd-fast[simulation]'"
+        ) from None

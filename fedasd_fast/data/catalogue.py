@@ -1,0 +1,239 @@
+"""The datasets: what they are, where they come from, under which names they are looked for, and who reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..typed import ConfigError, nearest
+from .arrays import Arrays
+from .cifar import read_cifar10, read_cifar100
+from .idx import read_idx
+from .imagefolder import FolderOptions, ImageNet100Options, read_imagefolder
+from .images import ImageOptions
+from .npz import PathOptions, read_npz
+from .places import DatasetNotFound
+from .tinyimagenet import read_tinyimagenet
+
+Channels = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    pass
+
+
+@dataclass(frozen=True)
+class Download:
+    path: str  # in data_dir
+    url: str
+    md5: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    name: str
+    description: str
+    licence: str
+    read: Callable[..., Arrays] | None = None  # (files, options, work); None: made or shipped, not read from files
+    places: tuple[str, ...] = ()  # folders and archives looked for in data_dir, best first
+    options: type[Any] = PathOptions
+    downloads: Mapping[str, tuple[Download, ...]] = field(default_factory=dict)  # by variant, the default first
+    advice: str = ""  # how to come by it, where it cannot be downloaded
+    normalisation: tuple[Channels, Channels] | None = None  # mean and std of each channel, of values in [0, 1]
+    published: tuple[int, int] | None = None  # training and test samples
+
+    def files(self, variant: str | None = None) -> tuple[Download, ...]:
+        if not self.downloads:
+            raise DatasetNotFound(f"{self.name} cannot be downloaded. {self.advice}")
+        if variant is not None and variant not in self.downloads:
+            raise ConfigError(f"variant = {variant!r} of {self.name}{nearest(variant, self.downloads)}")
+        return self.downloads[variant or next(iter(self.downloads))]
+
+    def candidates(self, data_dir: Path, path: str | None) -> list[Path]:
+        """Where it may be; `data_dir` may also be the very folder that is looked for."""
+        if path is not None:
+            return [data_dir / Path(path).expanduser()]
+        itself = [data_dir] if data_dir.name in self.places else []
+        return [data_dir / place for place in self.places] + itself
+
+    def find(self, data_dir: Path, path: str | None = None) -> Path:
+        candidates = self.candidates(data_dir, path)
+        for candidate in candidates:
+            if candidate.exists():
+                return candidate
+        if not candidates:
+            raise DatasetNotFound(f"{self.name} needs its place. {self.advice}")
+        looked = "".join(f"\n    {candidate}" for candidate in candidates)
+        raise DatasetNotFound(f"{self.name} is not there; looked for{looked}\n{self._remedy(data_dir)}")
+
+    def _remedy(self, data_dir: Path) -> str:
+        if not self.downloads:
+            return self.advice
+        addresses = "".join(f"\n    {file.url}" for file in self.files())
+        folder = (data_dir / self.files()[0].path).parent
+        return (
+            f"Get it with\n    fedasd data get {self.name} --data-dir {data_dir}\n"
+            f"or put the published files into {folder}:{addresses}"
+        )
+
+
+def find_entry(name: str) -> Entry:
+    if name not in CATALOGUE:
+        raise ConfigError(f"dataset = {name!r}{nearest(name, CATALOGUE)}")
+    return CATALOGUE[name]
+
+
+def _cifar(classes: int, folders: tuple[str, str], python_md5: str, binary_md5: str) -> dict[str, Any]:
+    base, stem = "https://www.cs.toronto.edu/~kriz/", f"cifar-{classes}"
+    archives = {"python": (f"{stem}-python.tar.gz", python_md5), "binary": (f"{stem}-binary.tar.gz", binary_md5)}
+    return dict(
+        name=f"cifar{classes}",
+        description=f"60,000 colour images of 32x32 in {classes} classes",
+        licence="no formal licence; cite A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
+        places=(*folders, *(file for file, _ in archives.values())),
+        downloads={key: (Download(file, base + file, md5),) for key, (file, md5) in archives.items()},
+        published=(50_000, 10_000),
+    )
+
+
+def _idx(folder: str, base: str, md5s: tuple[str, str, str, str]) -> dict[str, Any]:
+    names = [f"{split}-{kind}-ubyte.gz" for split in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
+    files = tuple(Download(f"{folder}/{n}", base + n, md5) for n, md5 in zip(names, md5s, strict=True))
+    return dict(read=read_idx, downloads={"idx": files}, published=(60_000, 10_000))
+
+
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+_ENTRIES = (
+    Entry(
+        **_cifar(
+            10,
+            ("cifar-10-batches-py", "cifar-10-batches-bin"),
+            "c58f30108f718f92721af3b95e74349a",
+            "c32a1d4ab5d03f1284b67883e8d87530",
+        ),
+        read=read_cifar10,
+        normalisation=((0.491, 0.482, 0.447), (0.247, 0.243, 0.262)),
+    ),
+    Entry(
+        **_cifar(
+            100,
+            ("cifar-100-python", "cifar-100-binary"),
+            "eb9058c3a382ffc7106e4002c42a8d85",
+            "03b5dce01913d631647c71ecec9e9cb8",
+        ),
+        read=read_cifar100,
+        normalisation=((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+    ),
+    Entry(
+        name="tinyimagenet",
+        description="110,000 colour images of 64x64 in 200 classes (Tiny-ImageNet-200)",
+        licence="for non-commercial research, as ImageNet; made for Stanford's course CS231n",
+        read=read_tinyimagenet,
+        places=("tiny-imagenet-200", "tiny-imagenet-200.zip"),
+        options=ImageOptions,
+        downloads={
+            "zip": (
+                Download(
+                    "tiny-imagenet-200.zip",
+                    "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+                    "90528d7ca1a48142e341f4ef8d21d0de",
+                ),
+            )
+        },
+        normalisation=IMAGENET,
+        published=(100_000, 10_000),
+    ),
+    Entry(
+        name="imagenet100",
+        description="100 classes of ImageNet, in folders",
+        licence="for non-commercial research, by registration at image-net.org",
+        read=read_imagefolder,
+        places=("imagenet100", "imagenet-100", "imagenet100.zip", "imagenet-100.zip"),
+        options=ImageNet100Options,
+        advice="Register at https://image-net.org/download-images, take the folders of the 100 classes you want, and "
+        "put them (or links to them) there as train/<class>/*.JPEG and val/<class>/*.JPEG.",
+        normalisation=((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    ),
+    Entry(
+        name="imagefolder",
+        description="your own images: train/<class>/*.jpg and val/<class>/*.jpg (or test/)",
+        licence="yours",
+        read=read_imagefolder,
+        places=("imagefolder", "imagefolder.zip"),
+        options=FolderOptions,
+        advice="Put your images there as train/<class>/*.jpg and val/<class>/*.jpg, or name another folder with "
+        "dataset_args.path=FOLDER.",
+        normalisation=IMAGENET,
+    ),
+    Entry(
+        **_idx(
+            "fashion-mnist",
+            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+            (
+                "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+                "25c81989df183df01b3e8a0aad5dffbe",
+                "bef4ecab320f06d8554ea6380940ec79",
+                "bb300cfdad3c16e7a12a480ee83cd310",
+            ),
+        ),
+        name="fashionmnist",
+        description="70,000 grey images of 28x28 in 10 classes of clothing",
+        licence="MIT (Zalando SE); cite Xiao, Rasul and Vollgraf, Fashion-MNIST, 2017",
+        places=("fashion-mnist", "FashionMNIST/raw", "/usr/share/datasets/fashion-mnist"),  # the last one is Debian's
+        normalisation=((0.2860,), (0.3530,)),
+    ),
+    Entry(
+        **_idx(
+            "mnist",
+            "https://ossci-datasets.s3.amazonaws.com/mnist/",
+            (
+                "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+                "d53e105ee54ea40749a09fcbcd1e9432",
+                "9fb629c4189551a2d022fa330f9573f3",
+                "ec29112dd5afa0611ce80d1b7f02629c",
+            ),
+        ),
+        name="mnist",
+        description="70,000 grey images of 28x28 of handwritten digits",
+        licence="usually given as CC BY-SA 3.0; cite LeCun, Bottou, Bengio and Haffner, 1998",
+        places=("mnist", "MNIST/raw"),
+        normalisation=((0.1307,), (0.3081,)),
+    ),
+    Entry(
+        name="femnist",
+        description="handwritten characters with their writers, as femnist.npz",
+        licence="NIST's data is public domain; cite Caldas et al., LEAF, 2018",
+        read=read_npz,
+        places=("femnist.npz",),
+        advice="Make the file from LEAF (https://leaf.cmu.edu) with numpy.savez: train_x uint8 [n, 28, 28], train_y, "
+        "train_users, test_x, test_y, num_classes=62; the help of fedasd_fast.data.npz describes them.",
+    ),
+    Entry(
+        name="npz",
+        description="your own arrays in one .npz file, with users if there are any",
+        licence="yours",
+        read=read_npz,
+        advice="Name the file with dataset_args.path=FILE.npz; the help of fedasd_fast.data.npz describes its arrays.",
+    ),
+    Entry(
+        name="digits",
+        description="1,797 grey images of 8x8 of handwritten digits, shipped inside scikit-learn",
+        licence="CC BY 4.0 (UCI, Optical Recognition of Handwritten Digits)",
+        options=NoOptions,
+        advice="It is shipped inside scikit-learn: pip install 'fedasd-fast[simulation]'.",
+        normalisation=((0.3052,), (0.3760,)),  # of the training part
+        published=(1_442, 355),
+    ),
+    Entry(
+        name="synthetic",
+        description="mixtures of Gaussians for any number of clients, made when needed",
+        licence="none needed",
+        options=NoOptions,
+        advice="It is made when it is needed.",
+    ),
+)
+CATALOGUE = {entry.name: entry for entry in _ENTRIES}

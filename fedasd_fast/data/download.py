@@ -1,0 +1,207 @@
+"""Downloads that survive dropped connections and interruptions, and are used only if their checksum is right.
+
+Bytes go to `<file>.part`; a note beside it says what the server called the file (ETag or Last-Modified), so that a
+later request continues only if it is still the same file.  Whatever was pieced together, the checksum decides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import logging
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .arrays import DataError
+from .catalogue import Download, find_entry
+from .places import data_directory
+
+Report = Callable[[str, int, int | None], None]  # file, bytes so far, bytes in total if the server says
+
+ATTEMPTS = 5  # without a single new byte between them
+BACKOFF = 1.0  # seconds before the second attempt, doubled each time
+TIMEOUT = 60.0  # seconds without a byte
+BLOCK = 1 << 18
+
+logger = logging.getLogger(__name__)
+
+
+class DownloadError(DataError):
+    """What could not be downloaded, and what to do instead."""
+
+
+class _Dropped(Exception):
+    """Worth another attempt."""
+
+
+def get(
+    name: str,
+    data_dir: str | Path | None = None,
+    progress: Report | None = None,
+    url: str | None = None,
+    variant: str | None = None,
+) -> Path:
+    """Downloads a dataset's files into `data_dir` and returns the path of the archive (or of the files' folder).
+
+    `url` is another address: of the file itself, or, ending in a slash, of the folder that has the files.  `variant` is
+    one of the forms it is published in (CIFAR: python, binary).  Complete files are kept, partial ones continued.
+    """
+    entry, folder = find_entry(name), data_directory(data_dir)
+    files = entry.files(variant)
+    if url is not None and len(files) > 1 and not url.endswith("/"):
+        raise DownloadError(f"url = {url}; {name} has {len(files)} files: give their folder, with a slash at the end")
+    for file in files:
+        address = file.url if url is None else url + Path(file.path).name if url.endswith("/") else url
+        fetch(address, folder / file.path, file, progress)
+    return folder / files[0].path if len(files) == 1 else (folder / files[0].path).parent
+
+
+def fetch(url: str, target: Path, expected: Download, progress: Report | None = None) -> None:
+    if not url.startswith(("https://", "http://")):
+        raise DownloadError(f"url = {url}; expected an address that begins with https:// or http://")
+    if target.exists():
+        if _md5(target) == expected.md5:
+            return
+        logger.warning("%s does not have the published checksum and is downloaded again", target)
+    part = target.with_name(target.name + ".part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for again in (True, False):
+            continued = _attempts(url, part, progress)
+            found = _md5(part)
+            if found == expected.md5:
+                part.replace(target)
+                _note(part).unlink(missing_ok=True)
+                return
+            _forget(part)
+            if not (continued and again):
+                break
+            logger.warning("the pieces of %s do not fit together; it is downloaded from the beginning", url)
+    except OSError as error:
+        raise DownloadError(f"{target} cannot be written: {error}; what was downloaded is kept in {part}") from None
+    raise DownloadError(
+        f"{url} has md5 {found}, expected {expected.md5}; it is not the published file (or an error page): "
+        "try again later, or give another address with --url"
+    )
+
+
+def _attempts(url: str, part: Path, progress: Report | None) -> bool:
+    """Tries until the file is complete; whether it was pieced together from several requests."""
+    failures, continued = 0, False
+    while True:
+        before = _size(part)
+        continued = continued or before > 0
+        try:
+            _request(url, part, progress)
+            return continued
+        except _Dropped as error:
+            failures = 1 if _size(part) > before else failures + 1
+            if failures >= ATTEMPTS:
+                raise DownloadError(
+                    f"{url}: {error}, {failures} times in a row; {_size(part):,} bytes are kept in {part}: "
+                    "the same command continues, or download it by other means and put it there as "
+                    f"{part.with_suffix('')}"
+                ) from None
+            delay = BACKOFF * 2 ** (failures - 1)
+            logger.info("%s: %s; next attempt in %g s", url, error, delay)
+            time.sleep(delay)
+
+
+def _request(url: str, part: Path, progress: Report | None) -> None:
+    start = _size(part)
+    headers = {"User-Agent": "fedasd-fast"}
+    if start:
+        headers["Range"] = f"bytes={start}-"
+        if validator := _read_note(part, url):
+            headers["If-Range"] = validator
+    try:
+        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code == 416 and start:  # nothing after `start`: complete, or another file; the checksum tells
+                if error.headers.get("Content-Range") == f"bytes */{start}":
+                    return
+                _forget(part)
+                raise _Dropped("the file has changed") from None
+            if error.code >= 500 or error.code in (408, 429):
+                raise _Dropped(f"the server answers {error.code} {error.reason}") from None
+            raise DownloadError(
+                f"{url}: the server answers {error.code} {error.reason}; give another address with --url"
+            ) from None
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            raise DownloadError(f"{url}: the server's certificate is not trusted: {reason}") from None
+        raise _Dropped(f"no connection ({reason})") from None
+    with response:
+        _receive(response, url, part, start, progress)
+
+
+def _receive(response: Any, url: str, part: Path, start: int, progress: Report | None) -> None:
+    if response.status == 206:
+        span = response.headers.get("Content-Range", "")
+        if not span.startswith(f"bytes {start}-"):
+            _forget(part)
+            raise _Dropped(f"the server sends {span!r} for bytes {start}-")
+    else:
+        start = 0  # it ignores ranges, or the file is another one by now
+    length = response.headers.get("Content-Length")
+    total = start + int(length) if length else None
+    if start == 0:
+        _write_note(part, url, response.headers)
+    with open(part, "ab" if start else "wb") as file:
+        done = start
+        while True:
+            try:
+                block = response.read(BLOCK)
+            except (OSError, http.client.HTTPException) as error:
+                raise _Dropped(f"the connection broke after {done:,} bytes ({error})") from None
+            if not block:
+                break
+            file.write(block)
+            done += len(block)
+            if progress:
+                progress(part.name.removesuffix(".part"), done, total)
+    if total is not None and done < total:
+        raise _Dropped(f"the connection ended after {done:,} of {total:,} bytes")
+
+
+def _note(part: Path) -> Path:
+    return part.with_name(part.name + ".json")
+
+
+def _write_note(part: Path, url: str, headers: Any) -> None:
+    tag = headers.get("ETag", "")
+    validator = tag if tag.startswith('"') else headers.get("Last-Modified")  # weak tags do not promise the same bytes
+    _note(part).write_text(json.dumps({"url": url, "validator": validator}))
+
+
+def _read_note(part: Path, url: str) -> str | None:
+    try:
+        note = json.loads(_note(part).read_text())
+        return str(note["validator"]) if note["validator"] and note["url"] == url else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _forget(part: Path) -> None:
+    part.unlink(missing_ok=True)
+    _note(part).unlink(missing_ok=True)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _md5(path: Path) -> str:
+    digest = hashlib.md5(usedforsecurity=False)  # the publishers' choice; it guards against accidents only
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

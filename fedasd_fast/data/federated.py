@@ -1,0 +1,163 @@
+"""Samples, and how clients hold them.
+
+A population may be far larger than memory: only `sizes` has an entry for every client, and `client(k)` gathers or makes
+the samples of one client when they are needed.  It is a function of k alone, so threads may call it at once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Samples:
+    inputs: Tensor  # uint8 [n, C, H, W] images, or floats [n, ...]
+    targets: Tensor  # int64 [n]
+
+    def __post_init__(self) -> None:
+        x, y = self.inputs, self.targets  # one object a client and round: messages are made only when needed
+        if x.dtype != torch.uint8 and not x.is_floating_point():
+            raise ValueError(f"inputs have dtype {x.dtype}; expected uint8 or a float")
+        if x.dtype == torch.uint8 and x.dim() != 4:
+            raise ValueError(f"uint8 inputs have shape {tuple(x.shape)}; expected images [n, C, H, W]")
+        if y.dtype != torch.int64:
+            raise ValueError(f"targets have dtype {y.dtype}; expected int64: call .long()")
+        if x.dim() < 2 or y.dim() != 1 or x.shape[0] != y.shape[0]:
+            raise ValueError(
+                f"inputs of shape {tuple(x.shape)} with targets of shape {tuple(y.shape)}; expected [n, ...] with [n]"
+            )
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @property
+    def nbytes(self) -> int:
+        return self.inputs.nbytes + self.targets.nbytes
+
+
+@dataclass(frozen=True)
+class Dataset:
+    name: str
+    train: Samples
+    test: Samples
+    num_classes: int
+    mean: tuple[float, ...] | None = None  # of each channel, of inputs in [0, 1]; None for features
+    std: tuple[float, ...] | None = None
+    users: Tensor | None = None  # int64 [n_train]: who each training sample belongs to, for the natural partition
+
+    def __post_init__(self) -> None:
+        for part, samples in (("train", self.train), ("test", self.test)):
+            if len(samples):
+                low, high = int(samples.targets.min()), int(samples.targets.max())
+                _require(
+                    low >= 0 and high < self.num_classes,
+                    f"{self.name}: {part} labels span {low} .. {high}; expected 0 .. {self.num_classes - 1} for "
+                    f"num_classes = {self.num_classes}",
+                )
+        shapes = [tuple(samples.inputs.shape[1:]) for samples in (self.train, self.test)]
+        _require(shapes[0] == shapes[1], f"{self.name}: train samples are {shapes[0]}, test samples {shapes[1]}")
+        _require(
+            (self.mean is None) == (self.std is None), f"{self.name}: give both mean and std of the channels, or none"
+        )
+        for label, values in (("mean", self.mean), ("std", self.std)):
+            _require(
+                values is None or len(values) == shapes[0][0],
+                f"{self.name}: {label} = {values}; expected one number for each of {shapes[0][0]} channels",
+            )
+        _require(self.std is None or min(self.std) > 0, f"{self.name}: std = {self.std}; expected positive numbers")
+        _require(
+            self.users is None or self.users.shape == self.train.targets.shape,
+            f"{self.name}: expected one user for each of {len(self.train)} training samples",
+        )
+
+
+class FederatedData(ABC):
+    """What a simulation reads: the samples of any client, and the common test set."""
+
+    name: str
+    num_classes: int
+    input_shape: tuple[int, ...]  # of one sample: (C, H, W), or (64,)
+    sizes: Tensor  # int64 [K]: samples of each client
+    test: Samples
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    @abstractmethod
+    def client(self, k: int) -> Samples:
+        """The training samples of client k, always the same ones in the same order."""
+
+    @property
+    def num_clients(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def is_image(self) -> bool:
+        return len(self.input_shape) == 3
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Memory held, mapped files included."""
+
+    def label_counts(self, k: int) -> Tensor:
+        """How many samples of each class client k has: int64 [num_classes]."""
+        return torch.bincount(self.client(k).targets, minlength=self.num_classes)
+
+    def _check_client(self, k: int) -> None:
+        if not 0 <= k < len(self.sizes):
+            raise IndexError(f"client {k} of {self.name}; expected 0 .. {len(self.sizes) - 1}")
+
+
+class PartitionedData(FederatedData):
+    """A dataset whose training samples are dealt out: client k has the rows parts[k]."""
+
+    def __init__(self, dataset: Dataset, parts: Sequence[np.ndarray[Any, Any]]) -> None:
+        sizes = np.array([len(part) for part in parts], dtype=np.int64)
+        _require(len(sizes) > 0, f"{dataset.name}: no client; expected at least one index array")
+        _require(
+            bool(sizes.all()),
+            f"{dataset.name}: client {int(sizes.argmin())} has no sample; use fewer clients, or drop the empty ones",
+        )
+        rows = np.concatenate([np.asarray(part) for part in parts])
+        _require(rows.dtype.kind in "iu", f"{dataset.name}: indices have dtype {rows.dtype}; expected whole numbers")
+        n = len(dataset.train)
+        _require(
+            int(rows.min()) >= 0 and int(rows.max()) < n,
+            f"{dataset.name}: indices span {rows.min()} .. {rows.max()}; expected 0 .. {n - 1}",
+        )
+        self.dataset = dataset
+        self.name, self.num_classes, self.test = dataset.name, dataset.num_classes, dataset.test
+        self.input_shape = tuple(dataset.train.inputs.shape[1:])
+        self.mean, self.std = dataset.mean, dataset.std
+        self.sizes = torch.from_numpy(sizes)
+        self._rows = torch.from_numpy(rows.astype(np.int64, copy=False))
+        self._ends = np.cumsum(sizes)
+
+    def client(self, k: int) -> Samples:
+        rows, train = self.rows(k), self.dataset.train
+        return Samples(train.inputs.index_select(0, rows), train.targets.index_select(0, rows))
+
+    def rows(self, k: int) -> Tensor:
+        """Which training samples client k has: int64 [n_k]."""
+        self._check_client(k)
+        end = int(self._ends[k])
+        return self._rows[end - int(self.sizes[k]) : end]
+
+    def label_counts(self, k: int) -> Tensor:
+        return torch.bincount(self.dataset.train.targets.index_select(0, self.rows(k)), minlength=self.num_classes)
+
+    @property
+    def nbytes(self) -> int:
+        return self.dataset.train.nbytes + self.test.nbytes + self._rows.nbytes + self.sizes.nbytes + self._ends.nbytes
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)

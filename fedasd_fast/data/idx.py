@@ -1,0 +1,55 @@
+"""MNIST's idx files, gzipped or not, under any of their usual names; Fashion-MNIST comes in the same form."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+
+from .archives import Files
+from .arrays import Array, Arrays, DataError, Work, check_labels
+
+
+def read_idx(files: Files, options: Any, work: Work) -> Arrays:
+    return Arrays(*_split(files, "train"), *_split(files, "t10k"), num_classes=10)
+
+
+def _split(files: Files, split: str) -> tuple[Array, Array]:
+    x, where = _file(files, f"{split}-images", 3)
+    y, where_labels = _file(files, f"{split}-labels", 1)
+    if len(x) != len(y):
+        raise DataError(f"{where} has {len(x)} images, but {where_labels} has {len(y)} labels; get both again")
+    check_labels(y, 10, where_labels)
+    return x[:, None], y.astype(np.int64)
+
+
+def _file(files: Files, stem: str, dimensions: int) -> tuple[Array, str]:
+    usual = f"{stem}-idx{dimensions}-ubyte"
+    spellings = [f"{stem}{dot}idx{dimensions}-ubyte{end}" for end in ("", ".gz") for dot in "-."]
+    name = next((name for name in spellings if name in files.names), usual + ".gz")
+    content, where = files.read(name), files.where(name)
+    if name.endswith(".gz"):
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise DataError(f"{where} is damaged or incomplete ({error}); delete it and get it again") from None
+    return parse(content, dimensions, where), where
+
+
+def parse(content: bytes, dimensions: int, where: str) -> Array:
+    """Two zero bytes, 8 for unsigned bytes, the number of dimensions; each of them as 4 bytes; the values."""
+    header = 4 + 4 * dimensions
+    magic = bytes([0, 0, 8, dimensions])
+    if len(content) < header or content[:4] != magic:
+        raise DataError(f"{where} begins with {content[:4].hex()!r}; expected {magic.hex()!r}: it is not this idx file")
+    shape = struct.unpack(f">{dimensions}I", content[4:header])
+    expected = int(np.prod(shape, dtype=object))
+    if len(content) - header != expected:
+        raise DataError(
+            f"{where} has {len(content) - header} values; its header says {list(shape)}, which is {expected}: "
+            "it is damaged or incomplete; delete it and get it again"
+        )
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)

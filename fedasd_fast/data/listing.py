@@ -1,0 +1,42 @@
+"""Which datasets there are, and which of them are here."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from .archives import open_files
+from .catalogue import CATALOGUE, find_entry
+from .places import DatasetNotFound, data_directory
+
+
+@dataclass(frozen=True)
+class Status:
+    name: str
+    description: str
+    licence: str
+    present: bool
+    where: Path | None  # None: not there, or not a file
+    size: int  # bytes on disk
+    how: str  # to get it: the command, or advice
+
+
+def status(name: str, data_dir: str | Path | None = None) -> Status:
+    entry, folder = find_entry(name), data_directory(data_dir)
+    where, size = None, 0
+    if entry.read is None:
+        present = name != "digits" or importlib.util.find_spec("sklearn") is not None
+    else:
+        try:
+            where = entry.find(folder)
+        except DatasetNotFound:
+            present = False
+        else:
+            present, size = True, open_files(where).nbytes
+    how = f"fedasd data get {name} --data-dir {folder}" if entry.downloads else entry.advice
+    return Status(name, entry.description, entry.licence, present, where, size, how)
+
+
+def list_datasets(data_dir: str | Path | None = None) -> list[Status]:
+    return [status(name, data_dir) for name in CATALOGUE]

@@ -1,0 +1,117 @@
+"""Datasets by name, and the federated data that a configuration asks for."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..randomness import Stream, generator
+from ..typed import ConfigError, build
+from .archives import Files, open_files
+from .arrays import Arrays, Progress, Work
+from .cache import cached
+from .catalogue import Entry, find_entry
+from .digits import read_digits
+from .federated import Dataset, FederatedData, PartitionedData, Samples
+from .partition import partition
+from .places import data_directory
+from .synthetic import SyntheticData
+
+if TYPE_CHECKING:
+    from ..config import Config
+
+logger = logging.getLogger(__name__)
+NOT_DECODING = ("path", "mean", "std")  # options that leave the decoded arrays as they are
+
+
+def load_dataset(
+    name: str, data_dir: str | Path | None = None, *, progress: Progress | None = None, **args: Any
+) -> Dataset:
+    """A dataset by its name in the catalogue; `args` are its options (path, image_size, ...).
+
+    `data_dir` is by default the environment's FEDASD_DATA, else ~/.local/share/fedasd_fast.  Images are decoded once,
+    then mapped from a cache; `progress(done, total)` is called while they are decoded.
+    """
+    entry = find_entry(name)
+    if name == "synthetic":
+        raise ConfigError("dataset = 'synthetic' is made for its clients: use federate(config) or SyntheticData")
+    options = build(entry.options, args, "dataset_args")
+    arrays = read_digits() if name == "digits" else _from_files(entry, data_directory(data_dir), options, progress)
+    for notice in _notices(entry, arrays):
+        logger.warning("%s: %s", name, notice)
+    mean, std = _normalisation(entry, options, arrays)
+    return Dataset(
+        name,
+        train=Samples(torch.from_numpy(arrays.train_x), torch.from_numpy(arrays.train_y)),
+        test=Samples(torch.from_numpy(arrays.test_x), torch.from_numpy(arrays.test_y)),
+        num_classes=arrays.num_classes,
+        mean=mean,
+        std=std,
+        users=None if arrays.users is None else torch.from_numpy(arrays.users),
+    )
+
+
+def federate(config: Config, *, progress: Progress | None = None) -> FederatedData:
+    """The clients' data as `config` says, a function of its data settings and seed."""
+    if config.dataset == "synthetic":
+        if config.dataset_args:
+            raise ConfigError(
+                f"dataset_args = {config.dataset_args} with dataset = synthetic; its options are synthetic.*"
+            )
+        return SyntheticData(config.synthetic, config.clients, config.partition, config.seed, config.size_sigma)
+    dataset = load_dataset(config.dataset, config.data_dir, progress=progress, **config.dataset_args)
+    if config.partition == "natural" and dataset.users is None:
+        raise ConfigError(
+            f"partition = natural, but {config.dataset} does not say whose its samples are; use dirichlet_<delta>, "
+            "iid or shards_<n>, or a dataset with users: femnist, or npz with train_users"
+        )
+    parts = partition(
+        dataset.train.targets.numpy(),
+        dataset.num_classes,
+        config.clients,
+        config.partition,
+        generator(config.seed, Stream.PARTITION),
+        users=None if dataset.users is None else dataset.users.numpy(),
+        size_sigma=config.size_sigma,
+    )
+    return PartitionedData(dataset, parts)
+
+
+def _from_files(entry: Entry, data_dir: Path, options: Any, progress: Progress | None) -> Arrays:
+    assert entry.read is not None
+    files: Files = open_files(entry.find(data_dir, options.path))
+    read = entry.read
+
+    def decode(work: Work) -> Arrays:
+        return read(files, options, work)
+
+    decoding = {key: value for key, value in dataclasses.asdict(options).items() if key not in NOT_DECODING}
+    return cached(entry.name, files, decoding, data_dir, decode, progress)
+
+
+def _notices(entry: Entry, arrays: Arrays) -> list[str]:
+    found = len(arrays.train_y), len(arrays.test_y)
+    notices = list(arrays.notices)
+    if entry.published and found != entry.published and not notices:
+        whole = entry.published
+        notices.append(
+            f"{found[0]} training and {found[1]} test samples; the published set has {whole[0]} and {whole[1]}"
+        )
+    return notices
+
+
+def _normalisation(
+    entry: Entry, options: Any, arrays: Arrays
+) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+    mean, std = getattr(options, "mean", None), getattr(options, "std", None)
+    if (mean is None) != (std is None):
+        raise ConfigError("dataset_args has only one of mean and std; give both, or none")
+    if mean is not None:
+        return mean, std
+    if arrays.mean is not None or entry.normalisation is None:
+        return arrays.mean, arrays.std
+    return entry.normalisation

@@ -1,0 +1,85 @@
+"""Samples from nowhere: any number of clients, classes and dimensions, made when they are asked for.
+
+Every class is a mixture of Gaussians around centres of its own.  A client's samples are a function of the seed and its
+number only, so nothing is kept for a client but its size, and a million of them take a few megabytes.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..config import Synthetic
+from ..randomness import Stream, generator
+from ..typed import ConfigError
+from .federated import FederatedData, Samples
+from .partition import client_sizes, log_dirichlet, parse_spec
+
+CENTRES, CLIENTS, TEST, SIZES = range(4)  # sub-streams of Stream.SYNTHETIC; part of every saved result
+
+
+class SyntheticData(FederatedData):
+    """Labels follow a prior of each client: Dir(delta) for dirichlet_<delta>, n classes for shards_<n>, all for iid."""
+
+    def __init__(
+        self, settings: Synthetic, clients: int, partition_spec: str, seed: int, size_sigma: float = 0.0
+    ) -> None:
+        self._kind, self._value = parse_spec(partition_spec)
+        if self._kind == "natural":
+            raise ConfigError(
+                "partition = natural, but synthetic samples belong to no user; use dirichlet_<delta>, shards_<n> or iid"
+            )
+        if self._kind == "shards" and self._value > settings.classes:
+            raise ConfigError(
+                f"partition = {partition_spec}, but there are {settings.classes} classes to take from; use "
+                f"shards_{settings.classes} or less, or more synthetic.classes"
+            )
+        if not 0 <= size_sigma < math.inf:
+            raise ConfigError(f"size_sigma = {size_sigma}; expected 0 (equal sizes) or a positive number")
+        self.name, self.num_classes, self.input_shape = "synthetic", settings.classes, tuple(settings.shape)
+        self._settings, self._seed = settings, seed
+        dimensions = math.prod(settings.shape)
+        centres = self._rng(CENTRES).standard_normal((settings.classes * settings.modes, dimensions), np.float32)
+        self._centres = centres * np.float32(settings.separation)
+        samples = clients * settings.samples_per_client
+        self.sizes = torch.from_numpy(client_sizes(samples, clients, size_sigma, self._rng(SIZES)))
+        # The test set has every class equally often.
+        self.test = self._draw(np.arange(settings.test_samples) % settings.classes, self._rng(TEST))
+
+    def client(self, k: int) -> Samples:
+        self._check_client(k)
+        rng = self._rng(CLIENTS, k)
+        return self._draw(self._labels(k, rng), rng)
+
+    def label_counts(self, k: int) -> torch.Tensor:
+        self._check_client(k)
+        labels = self._labels(k, self._rng(CLIENTS, k))
+        return torch.from_numpy(np.bincount(labels, minlength=self.num_classes))
+
+    @property
+    def nbytes(self) -> int:
+        return self.test.nbytes + self.sizes.nbytes + self._centres.nbytes
+
+    def _rng(self, part: int, k: int = 0) -> np.random.Generator:
+        return generator(self._seed, Stream.SYNTHETIC, part, k)
+
+    def _labels(self, k: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        n, classes = int(self.sizes[k]), self.num_classes
+        if self._kind == "iid":
+            return rng.integers(classes, size=n)
+        if self._kind == "shards":
+            return rng.choice(classes, int(self._value), replace=False)[rng.integers(int(self._value), size=n)]
+        cdf = np.exp(log_dirichlet(self._value, (classes,), rng)).cumsum()
+        labels: NDArray[np.int64] = cdf.searchsorted(rng.random(n) * cdf[-1], side="right")
+        return np.minimum(labels, classes - 1)  # the product may round up to the end itself
+
+    def _draw(self, labels: NDArray[np.int64], rng: np.random.Generator) -> Samples:
+        """Around a centre of its class, each of them equally likely, for every label."""
+        modes = rng.integers(self._settings.modes, size=len(labels))
+        inputs = rng.standard_normal((len(labels), self._centres.shape[1]), np.float32)
+        inputs *= np.float32(self._settings.noise)
+        inputs += self._centres[labels * self._settings.modes + modes]
+        return Samples(torch.from_numpy(inputs).view(-1, *self.input_shape), torch.from_numpy(labels))

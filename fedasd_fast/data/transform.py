@@ -1,0 +1,59 @@
+"""From stored samples to what a model sees: normalisation and augmentation, a whole batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+def to_float(
+    inputs: Tensor, mean: Sequence[float] | None, std: Sequence[float] | None, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """uint8 images [n, C, H, W] as (x / 255 - mean) / std, with mean and std of each channel; floats are only cast."""
+    if inputs.dtype != torch.uint8:
+        return inputs.to(dtype)
+    x = inputs.to(dtype)
+    if mean is None or std is None:
+        return x.div_(255)
+    shape = (-1, 1, 1)
+    scale = torch.tensor(std, dtype=torch.float64).mul_(255).reciprocal_()
+    shift = torch.tensor(mean, dtype=torch.float64) / torch.tensor(std, dtype=torch.float64)
+    return x.mul_(scale.to(x).view(shape)).sub_(shift.to(x).view(shape))
+
+
+def augment(inputs: Tensor, rng: np.random.Generator, pad: int = 4) -> Tensor:
+    """A new batch: each image mirrored or not, and shifted by up to `pad` pixels or not, each with probability 1/2.
+
+    A shifted image is padded with zeros on all sides and cut back to its size at an offset uniform in {0 .. 2 pad}^2.
+    Images are normalised before, so the zeros have the mean colour.
+    """
+    if inputs.dim() != 4 or not inputs.is_floating_point():
+        raise ValueError(
+            f"augmentation needs floating point images [n, C, H, W], but got {inputs.dtype} of shape "
+            f"{tuple(inputs.shape)}; convert uint8 images with to_float first, and set augment: none for other inputs"
+        )
+    n, channels, height, width = inputs.shape
+    mirrored, top, left = draw(n, rng, pad)
+    rows = top[:, None] + np.arange(height)  # [n, H], in the padded image
+    columns = left[:, None] + np.arange(width)
+    padded_width = width + 2 * pad
+    columns = np.where(mirrored[:, None], padded_width - 1 - columns, columns)
+    pixels = torch.from_numpy(rows[:, :, None] * padded_width + columns[:, None, :]).to(inputs.device)
+    padded = F.pad(inputs, (pad, pad, pad, pad)).flatten(2)
+    return padded.gather(2, pixels.view(n, 1, -1).expand(-1, channels, -1)).view_as(inputs)
+
+
+def draw(n: int, rng: np.random.Generator, pad: int) -> tuple[Array, Array, Array]:
+    """Of each image: whether it is mirrored, and where (top, left) it is cut; (pad, pad) is the image itself."""
+    mirrored = rng.random(n) < 0.5
+    shifted = rng.random(n) < 0.5
+    offsets = rng.integers(0, 2 * pad + 1, size=(n, 2))
+    offsets[~shifted] = pad
+    return mirrored, offsets[:, 0], offsets[:, 1]

@@ -1,0 +1,61 @@
+"""Models by name, or any nn.Module by import path; none of them keeps running statistics."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+
+from ..typed import ConfigError, convert, nearest
+from . import convnet, resnet, simple, vit
+from .imported import build_imported, keywords
+from .statistics import refuse_running_statistics
+
+__all__ = ["build", "names", "refuse_running_statistics"]
+
+_BUILDERS: dict[str, Callable[..., nn.Module]] = {
+    "mlp": simple.mlp,
+    "logistic": simple.logistic,
+    "cnn_cifar": convnet.cnn_cifar,
+    "convnet_gn": convnet.convnet_gn,
+    "resnet20_gn": resnet.resnet20_gn,
+    "resnet18_gn": resnet.resnet18_gn,
+    "vit_small": vit.vit_small,
+    "tiny_vit": vit.tiny_vit,
+}
+
+
+def names() -> list[str]:
+    return list(_BUILDERS)
+
+
+def build(
+    name: str,  # one of names(), or package.module:Class
+    args: Mapping[str, Any] | None = None,
+    *,
+    num_classes: int,
+    input_shape: tuple[int, ...],  # of one sample: (C, H, W), or (64,)
+) -> nn.Module:
+    """A model with fresh parameters, drawn from torch's global generator."""
+    args = dict(args or {})
+    if ":" in name:
+        model = build_imported(name, args, num_classes=num_classes, input_shape=input_shape)
+    elif name in _BUILDERS:
+        builder = _BUILDERS[name]
+        model = builder(num_classes=num_classes, input_shape=tuple(input_shape), **_checked(name, builder, args))
+    else:
+        raise ConfigError(f"model = {name!r}{nearest(name, names())} (package.module:Class is a model of your own)")
+    refuse_running_statistics(model, name)
+    return model
+
+
+def _checked(name: str, builder: Callable[..., nn.Module], args: Mapping[str, Any]) -> dict[str, Any]:
+    known = [key for key in keywords(builder) if key not in ("num_classes", "input_shape")]
+    hints = typing.get_type_hints(builder)
+    for key in args:
+        if key not in known:
+            tail = nearest(key, known) if known else "; it takes none"
+            raise ConfigError(f"unknown argument model_args.{key} of {name}{tail}")
+    return {key: convert(hints[key], value, f"model_args.{key}") for key, value in args.items()}

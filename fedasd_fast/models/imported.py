@@ -1,0 +1,74 @@
+"""A model class of the user's, named by its import path."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from ..typed import ConfigError, nearest
+
+
+def build_imported(path: str, args: Mapping[str, Any], *, num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
+    """`package.module:Class`, called with `args`, and with num_classes and input_shape if it takes them."""
+    factory = _find(path)
+    known = keywords(factory)
+    given = {key: value for key, value in (("num_classes", num_classes), ("input_shape", input_shape)) if key in known}
+    if "**" not in known:
+        for key in args:
+            if key not in known:
+                tail = nearest(key, known) if known else "; it takes none"
+                raise ConfigError(f"unknown argument model_args.{key} of {path}{tail}")
+    try:
+        model = factory(**{**given, **args})
+    except TypeError as error:
+        raise ConfigError(f"model = {path} cannot be built with model_args {dict(args)}: {error}") from error
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"model = {path} gives a {type(model).__name__}; expected a torch.nn.Module")
+    lazy = [name for name, parameter in model.named_parameters() if is_lazy(parameter)]
+    if lazy:
+        raise ConfigError(
+            f"model = {path}: {lazy[0]} has no shape yet; give the layer its sizes, lazy ones cannot be used"
+        )
+    return model
+
+
+def keywords(function: Callable[..., Any]) -> list[str]:
+    """Names that may be passed by keyword; '**' among them if any may."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return ["**"]
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return [*names, "**"] if any(p.kind is p.VAR_KEYWORD for p in parameters) else names
+
+
+def _find(path: str) -> Callable[..., Any]:
+    module_name, _, class_name = path.partition(":")
+    if not module_name or not class_name:
+        raise ConfigError(f"model = {path!r}; expected package.module:Class")
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())  # a console script does not look for modules beside it, `python -m` does
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"model = {path!r}: {error}; give the module as you would import it, from the current folder or installed"
+        ) from error
+    found: Any = module
+    for part in class_name.split("."):
+        if not hasattr(found, part):
+            choices = [
+                name for name, value in vars(found).items() if inspect.isclass(value) or inspect.isfunction(value)
+            ]
+            raise ConfigError(f"model = {path!r}: {module_name} has no {part}{nearest(part, choices)}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise ConfigError(f"model = {path!r} is a {type(found).__name__}; expected a class or a function")
+    return found  # type: ignore[no-any-return]
