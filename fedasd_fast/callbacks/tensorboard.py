@@ -1,0 +1,36 @@
+"""Metrics for TensorBoard, in the run's folder: `tensorboard --logdir runs`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .base import Callback, numbers
+
+
+class TensorBoard(Callback):
+    def __init__(self) -> None:
+        self.writer: Any = None
+        _summary_writer()  # a missing package is noticed before the run, not in its first round
+
+    def on_start(self, run: Any) -> None:
+        self.folder = None if run.out is None else str(run.out / "tensorboard")
+
+    def on_round(self, metrics: dict[str, Any]) -> None:
+        if self.writer is None:  # a resumed run replaces what was written after its checkpoint
+            self.writer = _summary_writer()(self.folder, purge_step=metrics["round"])
+        for name, value in numbers(metrics).items():
+            self.writer.add_scalar(name, value, metrics["round"])
+
+    def on_end(self, result: Any) -> None:
+        if self.writer is not None:
+            self.writer.close()
+
+
+def _summary_writer() -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ModuleNotFoundError(
+            "writing for TensorBoard needs the package tensorboard: pip install 'fedasd-fast[tensorboard]'"
+        ) from None
+    return SummaryWriter

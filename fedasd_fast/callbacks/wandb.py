@@ -1,0 +1,39 @@
+"""Metrics for Weights & Biases; WANDB_MODE=offline keeps them on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from typing import Any
+
+from .base import Callback, numbers
+
+
+class WandB(Callback):
+    def __init__(self, project: str = "fedasd") -> None:
+        self.project = project
+        self.run: Any = None
+        try:
+            self.wandb = importlib.import_module("wandb")
+        except ImportError:
+            raise ModuleNotFoundError(
+                "writing for Weights & Biases needs the package wandb: pip install 'fedasd-fast[wandb]'"
+            ) from None
+
+    def on_start(self, run: Any) -> None:
+        # The same folder gives the same id, so that a resumed run continues its curves.
+        id = None if run.out is None else hashlib.sha256(str(run.out.resolve()).encode()).hexdigest()[:16]
+        self.run = self.wandb.init(
+            project=self.project,
+            name=run.out.name if run.out is not None else run.config.name,
+            id=id,
+            resume="allow",
+            config=run.config.to_dict(),
+            dir=None if run.out is None else str(run.out),
+        )
+
+    def on_round(self, metrics: dict[str, Any]) -> None:
+        self.run.log(numbers(metrics), step=metrics["round"])
+
+    def on_end(self, result: Any) -> None:
+        self.run.finish()

@@ -1,0 +1,101 @@
+"""Checkpoints: written whole or not at all, verified when read, the last two kept.
+
+A checkpoint's name carries a part of its SHA-256, so that one atomic rename makes both the file and the proof that it
+is complete.  Files hold tensors, numbers and texts only and are read with weights_only: no code runs from them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .errors import SimulationError
+
+_log = logging.getLogger(__name__)
+_NAME = re.compile(r"round-(\d{7})-([0-9a-f]{16})\.pt")
+
+
+def save(directory: Path, round: int, content: Mapping[str, Any]) -> None:
+    buffer = io.BytesIO()
+    torch.save(dict(content), buffer)
+    data = buffer.getbuffer()
+    name = f"round-{round:07d}-{hashlib.sha256(data).hexdigest()[:16]}.pt"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        write_atomically(directory / name, data)
+    except OSError as error:
+        raise SimulationError(
+            f"cannot write the checkpoint {directory / name} ({len(data):,} bytes): {error.strerror}; earlier ones are "
+            f"unharmed: free some space, then `fedasd resume {directory.parent}`"
+        ) from error
+    # Beside this one stays the one before it.  One of the same round or of a later one is damaged: the run fell back
+    # from it.  Temporary files were left by a process that was killed.
+    before = [path for number, path in _listed(directory) if number < round]
+    for path in {*directory.glob("round-*.pt*")} - {directory / name, *before[:1]}:
+        path.unlink(missing_ok=True)
+
+
+def load(directory: Path) -> list[dict[str, Any]]:
+    """The content of every checkpoint that is whole, newest first; others are named in the log and passed over."""
+    contents = []
+    listed = _listed(directory)
+    for _, path in listed:
+        try:
+            contents.append(_read(path))
+        except (OSError, _Damaged) as error:
+            _log.warning("the checkpoint %s cannot be used: %s; falling back to the one before", path, error)
+    if listed and not contents:
+        raise SimulationError(
+            f"none of the {len(listed)} checkpoints in {directory} can be read, they are damaged; remove that folder "
+            "to run from the first round again (with the same result), or restore it"
+        )
+    return contents
+
+
+class _Damaged(Exception):
+    pass
+
+
+def _read(path: Path) -> dict[str, Any]:
+    match = _NAME.fullmatch(path.name)
+    assert match is not None
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest()[:16] != match[2]:
+        raise _Damaged("its checksum does not match")
+    try:
+        content: dict[str, Any] = torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
+    except Exception as error:  # a forged file can fail in any way
+        raise _Damaged(f"it holds more than tensors, numbers and texts ({type(error).__name__})") from None
+    return content
+
+
+def write_atomically(path: Path, data: bytes | memoryview) -> None:
+    """The file is either as before or complete, even if power fails: temporary file, fsync, rename, fsync."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _listed(directory: Path) -> list[tuple[int, Path]]:
+    found = [(int(match[1]), path) for path in directory.glob("round-*.pt") if (match := _NAME.fullmatch(path.name))]
+    return sorted(found, reverse=True)

@@ -1,0 +1,166 @@
+"""The work of a round: who trains, for how long, and how much each model counts; and the sums that come back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..algorithms import Client, Cohort, Method, Server
+from ..config import Config
+from ..data.federated import FederatedData
+from . import fixed_point, sampling
+from .errors import ClientError, SimulationError
+from .store import ClientStore
+from .trainer import LocalRun, Trainer
+
+
+@dataclass(frozen=True)
+class Task:
+    client: int
+    epochs: int
+    weight: float  # of its model in the mean; the weights of a round sum to 1
+
+
+@dataclass(frozen=True)
+class Report:
+    """What is known of a client afterwards."""
+
+    client: int
+    steps: int
+    samples: int
+    loss: float  # mean over its steps
+    distance: float = 0.0  # ||w_k - w_t||
+    error: str | None = None  # why it was dropped
+
+
+@dataclass
+class Sums:
+    """Running sums over the participants, in fixed point: any order and any grouping gives the same bits."""
+
+    mean: Tensor  # [P] sum of weight_k w_k
+    change: dict[str, Tensor]  # [P] sum over participants of the change of each client state, over K
+    all_change: Tensor | None  # [P] sum of the change of share_k (last upload - initial)
+    reports: list[Report] = field(default_factory=list)
+
+    @staticmethod
+    def zero(like: Tensor, client_state: Sequence[str], track_all: bool) -> Sums:
+        def zeros() -> Tensor:
+            return fixed_point.zeros(len(like), like.device)
+
+        return Sums(zeros(), {name: zeros() for name in client_state}, zeros() if track_all else None)
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """What is needed to train any client; every worker has one."""
+
+    config: Config
+    data: FederatedData
+    method: Method
+    trainer: Trainer
+    store: ClientStore
+    initial: Tensor  # [P]
+    step_flops: int  # of a local step
+    threads: int
+
+    @cached_property
+    def total_size(self) -> int:
+        return int(self.data.sizes.sum())
+
+    def relative_size(self, k: int) -> float:
+        """n_k / mean n."""
+        return float(self.data.sizes[k]) * self.data.num_clients / self.total_size
+
+    def share(self, k: int) -> float:
+        """The client's part in the all-clients average."""
+        return float(self.data.sizes[k]) / self.total_size if self.method.weighted else 1 / self.data.num_clients
+
+    def client(self, k: int, record: Mapping[str, Tensor] | None) -> Client:
+        """Client k with what its record says, zeros if it has none yet."""
+        device, zeros = self.initial.device, torch.zeros_like(self.initial)
+        state = {name: record[name].to(device) if record else zeros for name in self.method.client_state}
+        return Client(k, self.relative_size(k), state)
+
+    def empty_sums(self) -> Sums:
+        return Sums.zero(self.initial, self.method.client_state, "all" in self.config.eval_models)
+
+
+def tasks(config: Config, data: FederatedData, method: Method, round: int) -> list[Task]:
+    """The round's clients that will return a model; those that drop out count for nothing."""
+    sampled = sampling.participants(config, round)
+    epochs = np.array([sampling.local_epochs(config, round, int(k)) for k in sampled])
+    clients = sampled[epochs > 0]
+    if not len(clients):
+        return []
+    sizes = data.sizes.numpy()
+
+    def label_shares(of: np.ndarray) -> np.ndarray:
+        shares: np.ndarray = np.stack([data.label_counts(int(k)).numpy() / sizes[k] for k in of])
+        return shares
+
+    weights = method.weights(Cohort(clients, sizes[clients], sizes, label_shares))
+    if not (np.isfinite(weights).all() and weights.min() >= 0 and weights.sum() > 0):
+        raise SimulationError(
+            f"{type(method).__name__} gave its participants the weights {weights}; expected 0 or more, and not all 0"
+        )
+    weights = weights / weights.sum()
+    return [Task(int(k), int(e), float(w)) for k, e, w in zip(clients, epochs[epochs > 0], weights, strict=True)]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A client's training, checked; nothing of it has been added or written yet."""
+
+    client: Client
+    record: dict[str, Tensor] | None  # what it wrote last
+    run: LocalRun
+    state: dict[str, Tensor]  # what it keeps now
+
+
+def train_client(place: Workplace, server: Server, task: Task, losses: list[Tensor] | None = None) -> Trained:
+    """Trains one client.  Whatever goes wrong is a ClientError; `losses` has the steps until then."""
+    losses = [] if losses is None else losses
+    record = place.store.read(task.client)
+    client = place.client(task.client, record)
+    try:
+        correction = place.method.correction(server, client)
+        run = place.trainer.train(server, client, correction, task.epochs, losses)
+        state = place.method.finish(server, client, run.end, len(run.losses))
+    except SimulationError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ClientError(client.id, server.round, len(losses), reason) from error
+    for name, vector in {"model": run.end, **state}.items():
+        if not fixed_point.in_range(vector):
+            reason = f"diverged: the largest entry of its {name} is {vector.abs().max().item()}"
+            raise ClientError(client.id, server.round, len(losses) - 1, reason)
+    return Trained(client, record, run, state)
+
+
+def run_client(place: Workplace, server: Server, task: Task, sums: Sums) -> None:
+    """Trains one client, adds it to the sums and writes its record; a failed client leaves both as they were."""
+    try:
+        trained = train_client(place, server, task)
+    except ClientError as error:
+        if place.config.on_client_error == "abort":
+            raise
+        sums.reports.append(Report(task.client, 0, 0, float("nan"), error=str(error)))
+        return
+    run, record, k = trained.run, trained.record, task.client
+    sums.mean += fixed_point.to_fixed(run.end, task.weight)
+    for name, before in trained.client.state.items():
+        sums.change[name] += fixed_point.to_fixed(trained.state[name] - before, 1 / place.data.num_clients)
+    if sums.all_change is not None:
+        share = place.share(k)
+        sums.all_change += fixed_point.to_fixed(run.end - place.initial, share)
+        if record:
+            sums.all_change -= fixed_point.to_fixed(record["upload"].to(run.end.device) - place.initial, share)
+    place.store.write(k, {**trained.state, "upload": run.end})
+    distance = float(torch.linalg.vector_norm(run.end - server.model))
+    sums.reports.append(Report(k, len(run.losses), run.samples, float(run.losses.double().mean()), distance))

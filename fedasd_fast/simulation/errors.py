@@ -1,0 +1,22 @@
+"""What can go wrong in a run, and what to do about it."""
+
+from __future__ import annotations
+
+
+class SimulationError(RuntimeError):
+    """A run cannot start or go on; the message says why and what to do.  What was finished is kept."""
+
+
+class ClientError(SimulationError):
+    """The training of one client failed."""
+
+    def __init__(self, client: int, round: int, step: int, reason: str) -> None:
+        super().__init__(f"client {client} failed in round {round + 1} at local step {step + 1}: {reason}")
+        self.client, self.round, self.step, self.reason = client, round, step, reason
+
+    def add_hint(self, hint: str) -> None:
+        self.args = (f"{self.args[0]}; {hint}",)
+
+
+class Interrupted(SimulationError):
+    """The run was asked to stop (SIGINT or SIGTERM); its state was saved."""

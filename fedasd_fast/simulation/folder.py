@@ -1,0 +1,119 @@
+"""The folder of a run: config.yaml, metrics.jsonl, checkpoint/, clients/, and a lock while it is worked on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from ..config import Config, from_yaml
+from .checkpoint import write_atomically
+from .errors import SimulationError
+
+
+class RunFolder:
+    """Open it with `with`: the lock is held until the block ends, or until the process dies in whatever way."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: IO[bytes] | None = None
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoint"
+
+    @property
+    def clients(self) -> Path:
+        return self.path / "clients"
+
+    def __enter__(self) -> RunFolder:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = open(self.path / "lock", "ab+", buffering=0)
+            import fcntl  # here: the package itself, without runs in folders, works on systems that lack it
+
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            assert self._lock is not None
+            self._lock.seek(0)
+            owner = self._lock.read().decode().strip() or "unknown"
+            self._lock.close()
+            raise SimulationError(
+                f"{self.path} is in use by process {owner}; wait for it or stop it, or choose another folder"
+            ) from None
+        except OSError as error:
+            raise SimulationError(f"cannot use the folder {self.path}: {error.strerror}") from error
+        with contextlib.suppress(OSError):  # a full disk: the lock holds without its owner's name
+            self._lock.truncate(0)
+            self._lock.write(str(os.getpid()).encode())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._lock is not None
+        self._lock.close()
+
+    def refuse_a_run(self) -> None:
+        if (self.path / "config.yaml").exists():
+            raise SimulationError(
+                f"{self.path} holds a run already; continue it with `fedasd resume {self.path}`, or choose another "
+                "folder"
+            )
+
+    def begin(self, config: Config) -> None:
+        self.refuse_a_run()  # again, under the lock
+        self.save_config(config)
+
+    def save_config(self, config: Config) -> None:
+        self.write("config.yaml", config.to_yaml().encode())
+
+    def config(self) -> Config:
+        if not (self.path / "config.yaml").exists():
+            raise SimulationError(f"{self.path} is not the folder of a run: there is no config.yaml in it")
+        return from_yaml(self.path / "config.yaml")
+
+    def write(self, name: str, data: bytes | memoryview) -> None:
+        try:
+            write_atomically(self.path / name, data)
+        except OSError as error:
+            raise self._cannot_write(name, error) from error
+
+    def metrics(self, until: int | None = None) -> list[dict[str, Any]]:
+        """The rows up to round `until`; a last line that was cut off when the process died is passed over."""
+        path, rows = self.path / "metrics.jsonl", []
+        for line in path.read_text().splitlines() if path.exists() else ():
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                break
+            if until is None or row["round"] <= until:
+                rows.append(row)
+        return rows
+
+    def rewind_metrics(self, until: int) -> list[dict[str, Any]]:
+        """Drops the rows after round `until`, which will be run again."""
+        rows = self.metrics(until)
+        self.write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
+        return rows
+
+    def append_metrics(self, row: dict[str, Any]) -> None:
+        try:
+            with open(self.path / "metrics.jsonl", "a") as file:
+                file.write(json.dumps(row) + "\n")
+        except OSError as error:
+            raise self._cannot_write("metrics.jsonl", error) from error
+
+    def sync_metrics(self) -> None:
+        """What was appended survives a loss of power: a checkpoint is worth no more than the rows up to it."""
+        with contextlib.suppress(FileNotFoundError), open(self.path / "metrics.jsonl", "rb") as file:
+            os.fsync(file.fileno())
+
+    def _cannot_write(self, name: str, error: OSError) -> SimulationError:
+        return SimulationError(
+            f"cannot write {self.path / name}: {error.strerror}; nothing that was saved is harmed: when it can be "
+            f"written again, continue with `fedasd resume {self.path}`"
+        )

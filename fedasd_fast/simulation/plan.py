@@ -1,0 +1,148 @@
+"""What a run will take, before it starts: steps, memory, disk; and a refusal of what cannot fit."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from .cohort import Workplace
+from .errors import SimulationError
+
+_TEACHER_ROW_EXTRA = 32  # bytes a sample beside the row itself: two float64, a label, rounding
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Bytes unless said otherwise; numbers of clients and steps are expectations."""
+
+    rounds: int
+    clients_per_round: float
+    steps: int  # local steps in the whole run
+    step_flops: int
+    parameters: int
+    model: int  # parameters, gradient and the vectors of a local step and of a round
+    data: int
+    largest_client: int  # its samples as floats, once for each view held at a time
+    teacher_cache: int  # of the largest client
+    client_state: int  # of one client
+    clients_with_state: int  # records: of clients that will have been sampled by the end, and replaced ones still kept
+    state_file: int  # records that space is reserved for at a time, on disk
+    state_on_disk: bool
+    checkpoints: int  # the two that are kept, the one being written, and models.pt
+
+    @property
+    def state(self) -> int:
+        whole = self.state_file if self.state_on_disk else 1
+        return self.client_state * whole * math.ceil(self.clients_with_state / whole)
+
+    @property
+    def memory(self) -> int:
+        held = self.model + self.data + self.largest_client + self.teacher_cache
+        return held if self.state_on_disk else held + self.state
+
+    @property
+    def disk(self) -> int:
+        return self.state + self.checkpoints if self.state_on_disk else 0
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Label and value of each line to print."""
+        where = "disk" if self.state_on_disk else "memory"
+        return [
+            ("rounds", f"{self.rounds:,}"),
+            ("clients a round", f"{self.clients_per_round:,.1f} on average"),
+            ("local steps", f"{self.steps:,} in all, {self.steps * self.step_flops / 1e12:,.1f} TFLOP"),
+            ("parameters", f"{self.parameters:,}"),
+            ("memory: model", human(self.model)),
+            ("memory: data", human(self.data)),
+            ("memory: largest client", human(self.largest_client)),
+            ("memory: teacher cache", human(self.teacher_cache)),
+            (
+                f"{where}: client state",
+                f"{human(self.state)} ({self.clients_with_state:,} x {human(self.client_state)})",
+            ),
+            ("disk: checkpoints", human(self.checkpoints if self.state_on_disk else 0)),
+            ("memory in all", human(self.memory)),
+            ("disk in all", human(self.disk)),
+        ]
+
+
+def plan(place: Workplace) -> Plan:
+    config, data, store = place.config, place.data, place.store
+    size, width = len(place.initial), place.initial.element_size()
+    sizes = data.sizes.numpy()
+    sampled = config.participation * config.clients
+    finishing = sampled * (1 - config.failures.dropout)
+    steps_an_epoch = float(np.ceil(sizes / config.batch_size).mean())
+    stragglers = config.failures.stragglers if config.local_epochs > 1 else 0.0
+    epochs = config.local_epochs * (1 - stragglers / 2)
+    seen = config.clients * -math.expm1(config.rounds * math.log1p(-min(config.participation, 1 - 1e-12)))
+    # Replaced records stay until two further checkpoints are written; in memory, until the round ends.
+    kept = finishing * min(2 * config.checkpoint_every if config.out is not None else 1, config.rounds)
+    records = math.ceil(seen + kept) if store.names else 0
+    views = 1 if config.augment == "none" else 2
+    largest = int(sizes.max())
+    states = 1 + len(place.method.server_state)
+    return Plan(
+        rounds=config.rounds,
+        clients_per_round=finishing,
+        steps=round(config.rounds * finishing * epochs * steps_an_epoch),
+        step_flops=place.step_flops,
+        parameters=size,
+        model=size * (6 * width + 8 * (3 + states + len(place.method.client_state))),
+        data=data.nbytes,
+        largest_client=largest * math.prod(data.input_shape) * width * (1 + views),
+        teacher_cache=largest * (data.num_classes * width + _TEACHER_ROW_EXTRA) if config.distillation else 0,
+        client_state=store.record_bytes if store.names else 0,
+        clients_with_state=records,
+        state_file=store.chunk_slots,
+        state_on_disk=config.out is not None,
+        checkpoints=3 * (size * (3 * width + 8 * states) + 16 * records) + len(config.eval_models) * size * width,
+    )
+
+
+def refuse_what_cannot_fit(place: Workplace) -> Plan:
+    """The plan; an error with advice when memory or disk will not do."""
+    made = plan(place)
+    advice = (
+        "leave `all` out of eval_models (it keeps every client's last model), set `out` to keep client state on disk, "
+        "or use a smaller model"
+    )
+    memory = available_memory()
+    if memory is not None and made.memory > memory:
+        raise SimulationError(f"the run needs {human(made.memory)} of memory, {human(memory)} are available; {advice}")
+    if place.config.out is not None:
+        free = free_disk(Path(place.config.out))
+        if made.disk > free:
+            raise SimulationError(
+                f"the run needs {human(made.disk)} on disk, {human(free)} are free at {place.config.out}; leave `all` "
+                "out of eval_models (it keeps every client's last model), or choose another folder"
+            )
+    return made
+
+
+def available_memory() -> int | None:
+    """Bytes that can be taken without swapping; None where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    return found[0] if found else None
+
+
+def free_disk(path: Path) -> int:
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def human(size: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"

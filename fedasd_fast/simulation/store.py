@@ -1,0 +1,153 @@
+"""What clients keep from round to round, in memory-mapped files; a client costs nothing before its first write.
+
+A client's record is a row [names, P] in a slot.  Writing takes a fresh slot and never touches the old one, which stays
+as it is until two checkpoints have been written after it was replaced: so a run that is killed at any moment finds
+every record of its last checkpoint, and of the one before, unharmed.  `rollback` returns to the last `mark` likewise.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .errors import SimulationError
+
+_CHUNK_BYTES = 16 * 2**20
+
+
+class ClientStore:
+    def __init__(self, names: tuple[str, ...], size: int, dtype: torch.dtype, directory: Path | None = None) -> None:
+        """Records of vectors [size] called `names`; in anonymous memory without a directory."""
+        self.names = names
+        self._size, self._dtype = size, dtype
+        self._directory = directory
+        self._numpy_dtype = np.dtype(str(dtype).removeprefix("torch."))
+        self.record_bytes = max(1, len(names)) * size * self._numpy_dtype.itemsize
+        self.chunk_slots = max(1, _CHUNK_BYTES // self.record_bytes)
+        self._chunks: list[np.ndarray] = []
+        self._slots: dict[int, int] = {}  # client -> slot
+        self._free: list[int] = []
+        self._journal: list[tuple[int, int | None, int]] = []  # client, old slot, new slot, since the last mark
+        self._replaced: list[int] = []  # since the last checkpoint
+        self._held: list[int] = []  # replaced before the last checkpoint, but in the one before it
+        self._overlaid = 0  # slots below this are in files that are only read
+
+    def read(self, client: int) -> dict[str, Tensor] | None:
+        """The client's vectors, to be read only; None if it never wrote."""
+        slot = self._slots.get(client)
+        return None if slot is None else self._record(slot)
+
+    def write(self, client: int, vectors: Mapping[str, Tensor]) -> None:
+        if not self.names:
+            return
+        slot = self._take()
+        record = self._record(slot)
+        for name in self.names:
+            record[name].copy_(vectors[name])
+        self._journal.append((client, self._slots.get(client), slot))
+        self._slots[client] = slot
+
+    def mark(self) -> None:
+        """What was written so far is final."""
+        replaced = [old for _, old, _ in self._journal if old is not None]
+        if self._directory is None:  # no checkpoint will ask for them
+            self._free += [slot for slot in replaced if slot >= self._overlaid]
+        else:
+            self._replaced += replaced
+        self._journal.clear()
+
+    def rollback(self) -> None:
+        """Forgets what was written since the last mark."""
+        for client, old, new in reversed(self._journal):
+            self._free.append(new)
+            if old is None:
+                del self._slots[client]
+            else:
+                self._slots[client] = old
+        self._journal.clear()
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """Which slot holds whose record, for a checkpoint; what it refers to is on disk when this returns."""
+        for chunk in self._chunks:
+            if isinstance(chunk, np.memmap):
+                chunk.flush()
+        clients = sorted(self._slots)
+        return {"clients": torch.tensor(clients), "slots": torch.tensor([self._slots[c] for c in clients])}
+
+    def checkpointed(self) -> None:
+        """The last snapshot is safe: slots that only older checkpoints need are free again."""
+        self._free += self._held
+        self._held, self._replaced = self._replaced, []
+
+    def restore(self, snapshot: Mapping[str, Tensor], others: Iterable[Mapping[str, Tensor]] = ()) -> None:
+        """Back to a snapshot.  Slots of `others`, the checkpoints kept beside it, stay until the next is written."""
+        self._open_chunks()
+        clients, slots = (snapshot[key].tolist() for key in ("clients", "slots"))
+        missing = [slot for slot in slots if slot >= len(self._chunks) * self.chunk_slots]
+        if missing:
+            raise SimulationError(
+                f"{self._directory} lacks the records of {len(missing)} clients: files chunk-*.bin were removed or "
+                "cut; restore them, or start the run anew"
+            )
+        self._slots = dict(zip(clients, slots, strict=True))
+        used = set(slots)
+        self._held = sorted({slot for other in others for slot in other["slots"].tolist()} - used)
+        self._journal, self._replaced = [], []
+        self._free = sorted(set(range(len(self._chunks) * self.chunk_slots)) - used - set(self._held), reverse=True)
+
+    def overlay(self) -> None:
+        """From now on nothing is written to the files: new records go to memory."""
+        self._directory, self._overlaid = None, len(self._chunks) * self.chunk_slots
+        self._free, self._held, self._replaced = [], [], []
+
+    def _record(self, slot: int) -> dict[str, Tensor]:
+        rows = torch.from_numpy(self._chunks[slot // self.chunk_slots][slot % self.chunk_slots])
+        return dict(zip(self.names, rows, strict=True))
+
+    def _take(self) -> int:
+        if not self._free:
+            first = len(self._chunks) * self.chunk_slots
+            self._chunks.append(self._new_chunk(len(self._chunks)))
+            self._free = list(range(first + self.chunk_slots - 1, first - 1, -1))
+        return self._free.pop()
+
+    @property
+    def _shape(self) -> tuple[int, int, int]:
+        return self.chunk_slots, len(self.names), self._size
+
+    def _new_chunk(self, number: int) -> np.ndarray:
+        if self._directory is None:
+            return np.zeros(self._shape, self._numpy_dtype)  # pages are taken when first written
+        path, size = self._path(number), self.chunk_slots * self.record_bytes
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            with open(path, "wb") as file:
+                # Space is reserved now: a write to a mapped page that finds the disk full would kill the process.
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file.fileno(), 0, size)
+                else:  # macOS
+                    file.write(bytes(size))
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise SimulationError(
+                f"no room for client state: {path} needs {size:,} bytes ({error.strerror}); free some space and "
+                "resume, or start again without `all` in eval_models"
+            ) from error
+        return np.memmap(path, self._numpy_dtype, "r+", shape=self._shape)
+
+    def _open_chunks(self) -> None:
+        self._chunks = []
+        size = self.chunk_slots * self.record_bytes
+        while self._directory is not None and (path := self._path(len(self._chunks))).exists():
+            if path.stat().st_size != size:
+                break  # was being made when the process died; made anew when needed
+            self._chunks.append(np.memmap(path, self._numpy_dtype, "r+", shape=self._shape))
+
+    def _path(self, number: int) -> Path:
+        assert self._directory is not None
+        return self._directory / f"chunk-{number:05d}.bin"
