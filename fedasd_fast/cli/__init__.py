@@ -1,0 +1,5 @@
+"""The command `fedasd`: one file a subcommand."""
+
+from .main import main
+
+__all__ = ["main"]

@@ -1,0 +1,136 @@
+"""fedasd doctor: what is installed, what works, and what to do about the rest."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from .. import __version__, asd_loss_and_grad, build_info, label_prior, reference
+
+_OPTIONAL = {
+    "matplotlib": "figures: pip install 'fedasd-fast[simulation]'",
+    "PIL": "images: pip install 'fedasd-fast[simulation]'",
+    "sklearn": "the digits dataset: pip install 'fedasd-fast[simulation]'",
+    "timm": "ViT models: pip install 'fedasd-fast[vit]'",
+    "tensorboard": "--tensorboard: pip install 'fedasd-fast[tensorboard]'",
+    "wandb": "--wandb: pip install 'fedasd-fast[wandb]'",
+}
+_DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn"}
+
+
+class Finding(NamedTuple):
+    state: Literal["ok", "note", "broken"]
+    what: str
+    text: str
+
+
+def add(subparsers: Any) -> None:
+    text = "Says what is installed and tests it; exits with 1 if something essential is broken."
+    parser = subparsers.add_parser("doctor", help="check the installation", description=text)
+    parser.add_argument("--data-dir", metavar="DIR", help="where datasets are (default: FEDASD_DATA)")
+    parser.set_defaults(function=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    findings = list(examine(arguments.data_dir))
+    width = max(len(finding.what) for finding in findings)
+    for state, what, text in findings:
+        print(f"{state:6}  {what:{width}}  {text}")
+    broken = sum(finding.state == "broken" for finding in findings)
+    print(
+        f"{broken} essential part{'s are' if broken > 1 else ' is'} broken" if broken else "everything essential works"
+    )
+    return 1 if broken else 0
+
+
+def examine(data_dir: str | None = None) -> Iterator[Finding]:
+    yield Finding("ok", "fedasd_fast", f"{__version__}, python {platform.python_version()}, {platform.platform()}")
+    threads = f"{torch.get_num_threads()} threads of {os.cpu_count()} cores"
+    yield Finding("ok", "torch", f"{torch.__version__}, {threads}")
+    for package in ("numpy", "yaml", "rich"):
+        yield from _package(package)
+    yield from _kernels()
+    yield _tried("loss, fused against reference", self_test)
+    yield _tried("a small run", small_run)
+    for package, use in _OPTIONAL.items():
+        yield from _package(package, use)
+    yield from _data(data_dir)
+    free = shutil.disk_usage(Path.cwd()).free
+    yield Finding("ok" if free > 1e9 else "note", "disk", f"{free / 1e9:.1f} GB free in the current folder")
+
+
+def self_test() -> str:
+    """The loss that training uses against the readable one, in float64."""
+    random = torch.Generator().manual_seed(0)
+    student, teacher = (3 * torch.randn(32, 20, generator=random, dtype=torch.float64) for _ in range(2))
+    targets = torch.randint(0, 20, (32,), generator=random)
+    prior = label_prior(targets, 20).double()
+    loss, gradient = asd_loss_and_grad(student, teacher, targets, prior, 10.0)
+    leaf = student.clone().requires_grad_()
+    objective = reference.asd_objective(leaf, teacher, targets, prior, 10.0)
+    (true_gradient,) = torch.autograd.grad(objective, leaf)
+    true_loss = objective.detach()
+    error = max(float((loss - true_loss).abs() / true_loss.abs()), float((gradient - true_gradient).abs().max()))
+    if not error < 1e-10:
+        raise ArithmeticError(f"they differ by {error:.1e}; rebuild the extension")
+    return f"they agree to {error:.0e}"
+
+
+def small_run() -> str:
+    from ..simulation import simulate
+
+    settings = {"clients": 4, "participation": 1.0, "rounds": 1, "local_epochs": 1, "method": "fedavg+asd"}
+    result = simulate({**settings, "synthetic": {"classes": 3, "test_samples": 30}, "eval_models": ["sel"]})
+    return f"4 clients trained, loss {result.metrics[-1]['loss']:.2f}"
+
+
+def _kernels() -> Iterator[Finding]:
+    info = build_info()
+    if info["extension"]:
+        parts = f"for {', '.join(info['devices'])}; CPU kernels: {info['cpu_capability']}; compiler {info['compiler']}"
+        yield Finding("ok", "compiled kernels", parts)
+    else:
+        yield Finding("note", "compiled kernels", f"none, the slower PyTorch reference is used: {info['reason']}")
+    if torch.cuda.is_available():
+        names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+        yield Finding("ok", "GPU", names)
+    else:
+        yield Finding("note", "GPU", "none that this torch can use; device=cpu works")
+
+
+def _package(name: str, use: str | None = None) -> Iterator[Finding]:
+    """With `use` it may be missing."""
+    distribution = {"yaml": "pyyaml", **_DISTRIBUTIONS}.get(name, name)
+    try:
+        version = metadata.version(distribution)
+        if use is None:
+            importlib.import_module(name)
+    except (metadata.PackageNotFoundError, ImportError) as error:
+        text = f"not installed; for {use}" if use else f"{error}; pip install {distribution}"
+        yield Finding("note" if use else "broken", distribution, text)
+    else:
+        yield Finding("ok", distribution, version)
+
+
+def _tried(what: str, test: Callable[[], str]) -> Finding:
+    try:
+        return Finding("ok", what, test())
+    except Exception as error:
+        return Finding("broken", what, f"{type(error).__name__}: {error}")
+
+
+def _data(data_dir: str | None) -> Iterator[Finding]:
+    from ..data import data_directory, list_datasets
+
+    found = [s for s in list_datasets(data_dir) if s.present]
+    yield Finding("ok", "data folder", f"{data_directory(data_dir)} (--data-dir or FEDASD_DATA)")
+    yield Finding("ok", "datasets", ", ".join(s.name for s in found) + "; others: fedasd data list")

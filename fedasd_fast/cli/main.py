@@ -1,0 +1,89 @@
+"""Reads the command line, runs a subcommand, and turns expected errors into one readable paragraph."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from .. import __version__
+from ..typed import ConfigError, nearest
+from . import compare, data, doctor, presets, replay, resume, run, sweep
+
+SUBCOMMANDS = (run, compare, sweep, resume, replay, presets, data, doctor)
+_DESCRIPTION = "Federated learning with Adaptive Self-Distillation: run experiments, compare methods, look at data."
+_EXAMPLES = """examples:
+  fedasd compare quickstart                    FedAvg with and without ASD, offline, in about a minute
+  fedasd run cifar100-500clients rounds=50     the paper's experiment across 500 devices
+  fedasd run table2_cifar100 method=feddyn+asd partition=iid seed=1
+  fedasd presets table2_cifar100               its settings and the paper's numbers"""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with the nearest valid word in its errors."""
+
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(**{**keywords, "allow_abbrev": False})
+
+    def error(self, message: str) -> NoReturn:
+        if choice := re.match(r"argument .*: invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            choices = [word.strip(" '") for word in choice[2].split(",")]
+            message = f"there is no {choice[1]!r}{nearest(choice[1], choices)}"
+        print(f"fedasd: {message}\n{self.format_usage().strip()}", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def parser() -> Parser:
+    formatter = argparse.RawDescriptionHelpFormatter
+    result = Parser(prog="fedasd", description=_DESCRIPTION, epilog=_EXAMPLES, formatter_class=formatter)
+    result.add_argument("--version", action="version", version=f"fedasd_fast {__version__}")
+    result.add_argument("--debug", action="store_true", help="show the traceback of errors (also: FEDASD_DEBUG=1)")
+    subparsers = result.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for module in SUBCOMMANDS:
+        module.add(subparsers)
+    for name, sub in subparsers.choices.items():
+        sub.set_defaults(command=name, options=[option for option in sub._option_string_actions if len(option) > 2])
+    return result
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """key=value words may stand anywhere; argparse itself gathers only the ones before an option."""
+    whole = parser()
+    arguments, rest = whole.parse_known_args(argv)
+    for word in rest:
+        if "=" in word and not word.startswith("-") and hasattr(arguments, "settings"):
+            arguments.settings.append(word)
+        elif word == "--debug":
+            arguments.debug = True
+        else:
+            near = nearest(word, arguments.options) if word.startswith("-") else ""
+            whole.error(f"{word!r} is not understood here{near} (`fedasd {arguments.command} --help` tells more)")
+    return arguments
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = parse(argv)
+    debug = arguments.debug or os.environ.get("FEDASD_DEBUG", "0") not in ("", "0")
+    logging.basicConfig(format="fedasd: %(message)s", level=logging.INFO if debug else logging.WARNING)
+    from ..data import DataError
+    from ..simulation.errors import Interrupted, SimulationError
+
+    try:
+        code: int = arguments.function(arguments)
+        sys.stdout.flush()  # here, where a closed pipe is caught
+        return code
+    except BrokenPipeError:  # `fedasd presets | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (Interrupted, KeyboardInterrupt) as error:
+        print(f"\nfedasd: {str(error) or 'interrupted; `fedasd resume DIR` continues a run'}", file=sys.stderr)
+        return 130
+    except (ConfigError, DataError, SimulationError, ImportError, OSError) as error:
+        if debug:
+            raise
+        print(f"fedasd: {error}", file=sys.stderr)
+        return 2

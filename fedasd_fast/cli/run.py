@@ -1,0 +1,50 @@
+"""fedasd run: one experiment into one folder."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ..config import Config
+from ..report.curves import setting_text
+from ..report.runs import pretty
+from ..typed import ConfigError
+from .running import finish, start
+from .settings import add_running, add_settings, configuration, free_folder
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser("run", help="run an experiment", description="Runs an experiment into a folder.")
+    add_settings(parser)
+    parser.add_argument("--out", metavar="DIR", help="the folder (default: runs/PRESET-METHOD-seedN)")
+    parser.add_argument("--dry-run", action="store_true", help="print steps, memory and disk, and run nothing")
+    add_running(parser)
+    parser.set_defaults(function=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    config = configuration(arguments)
+    folder = Path(arguments.out or config.out or free_folder(config))
+    if (folder / "config.yaml").exists():
+        raise ConfigError(
+            f"{folder} holds a run already; continue it with `fedasd resume {folder}`, or choose another --out"
+        )
+    if arguments.dry_run:
+        show_plan(config.replace(out=str(folder)))
+        return 0
+    finish(start(config, folder, arguments))
+    return 0
+
+
+def show_plan(config: Config) -> None:
+    """What the run will take; an error if it cannot fit."""
+    from ..simulation.plan import refuse_what_cannot_fit
+    from ..simulation.run import workplace
+
+    plan = refuse_what_cannot_fit(workplace(config, None, None, None))
+    width = max(len(label) for label, _ in plan.rows())
+    print(f"{config.name}: {pretty(config.method)}, {setting_text([config])}")
+    for label, value in plan.rows():
+        print(f"  {label:{width}}  {value}")
+    print(f"  {'folder':{width}}  {config.out}")

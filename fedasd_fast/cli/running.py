@@ -1,0 +1,97 @@
+"""Runs into folders, and what is left in them and said at their end."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import presets
+from ..callbacks import Callback, Progress, TensorBoard, WandB
+from ..config import Config
+from ..report import curves
+from ..report.runs import Run, pretty, read, shown_model
+from ..typed import ConfigError
+
+
+def start(config: Config, folder: Path, arguments: argparse.Namespace) -> Run:
+    from ..simulation.run import simulate
+
+    return _watched(folder, arguments, lambda callbacks: simulate(config.replace(out=str(folder)), callbacks=callbacks))
+
+
+def go_on(folder: Path, arguments: argparse.Namespace, changes: Mapping[str, Any] | None = None) -> Run:
+    from ..simulation.run import resume
+
+    return _watched(folder, arguments, lambda callbacks: resume(folder, changes, callbacks=callbacks))
+
+
+def ensure(config: Config, folder: Path, arguments: argparse.Namespace) -> Run:
+    """The run in this folder: as it is if finished, continued if interrupted, started if there is none."""
+    if not (folder / "config.yaml").exists():
+        return start(config, folder, arguments)
+    found = read(folder)
+    changed = presets.differences(config.to_dict(), found.config.to_dict())
+    if changed or config.seed != found.config.seed:
+        raise ConfigError(
+            f"{folder} holds a run with other settings ({', '.join(sorted(changed)) or 'seed'}); choose another --out, "
+            "or remove that folder"
+        )
+    if found.finished:
+        print(f"{folder}: finished already")
+        return found
+    return go_on(folder, arguments)
+
+
+def _watched(folder: Path, arguments: argparse.Namespace, work: Callable[[list[Callback]], Any]) -> Run:
+    progress = Progress()
+    callbacks: list[Callback] = [] if arguments.quiet else [progress]
+    if arguments.tensorboard:
+        callbacks.append(TensorBoard())
+    if arguments.wandb:
+        callbacks.append(WandB())
+    try:
+        work(callbacks)
+    finally:
+        progress.close()
+    return read(folder)
+
+
+def finish(run: Run) -> None:
+    """Figure and summary, in the folder and on the screen."""
+    assert run.out is not None
+    paper = presets.expected(run.config)
+    model = shown_model(run.config, paper.model if paper else "all")
+    line = {run.label: paper.mean} if paper and paper.comparable and paper.model == model else None
+    title = f"{run.config.name}: {run.label}, seed {run.config.seed}"
+    text = summary(run, paper)
+    (run.out / "summary.txt").write_text(text + "\n")
+    print(text)
+    rounds = paper.rounds if paper else None
+    draw(run.out / "accuracy.png", [run], model=model, paper=line, paper_rounds=rounds, title=title)
+
+
+def draw(path: Path, runs: list[Run], **options: Any) -> None:
+    """The figure; a finished run without matplotlib is a finished run all the same."""
+    try:
+        figure = curves.accuracy_figure(runs, subtitle=curves.setting_text([run.config for run in runs]), **options)
+    except ModuleNotFoundError as error:
+        print(f"no picture: {error}")
+    else:
+        print(f"  picture   {curves.save(figure, path)}")
+
+
+def summary(run: Run, paper: presets.Expected | None) -> str:
+    config = run.config
+    accuracies = [
+        f"{model} {value:.2f} %" for model in config.eval_models if (value := run.accuracy(model)) is not None
+    ]
+    lines = [
+        f"{config.name}: {pretty(config.method)}, seed {config.seed}, {run.rounds} of {config.rounds} rounds",
+        f"  accuracy  {'   '.join(accuracies) or 'not evaluated'}",
+        f"  time      {run.seconds:.1f} s, {run.updates_per_second:.1f} client updates/s",
+    ]
+    if paper:
+        lines.append(f"  paper     {paper}")
+    return "\n".join([*lines, f"  folder    {run.out}"])

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fedasd_fast.callbacks import Progress
+from fedasd_fast.callbacks.progress import duration
+from fedasd_fast.config import Config
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def follow(progress: Progress, rounds: int = 4) -> None:
+    progress.on_start(SimpleNamespace(config=Config(name="demo", rounds=rounds), out=None))
+    for round in range(1, rounds + 1):
+        metrics: dict[str, Any] = {"round": round, "client_updates": 6, "seconds": 0.5}
+        if round % 2 == 0:
+            metrics["acc_sel"] = 10.0 * round
+        progress.on_round(metrics)
+    progress.on_end(None)
+
+
+def test_a_pipe_gets_the_first_and_the_last_round() -> None:
+    file = io.StringIO()
+    follow(Progress(file))
+    first, last = file.getvalue().splitlines()
+    assert first.startswith("demo fedavg: round 1/4")
+    assert last.startswith("demo fedavg: round 4/4  sel 40.00 %")
+    assert "12.0 updates/s" in last
+    assert "0:00 left" in last
+
+
+def test_a_pipe_gets_a_line_every_so_often() -> None:
+    file = io.StringIO()
+    follow(Progress(file, every=0.0))
+    lines = file.getvalue().splitlines()
+    assert len(lines) == 4
+    assert "sel 20.00 %" in lines[2]  # the last accuracy stays until the next one
+
+
+def test_a_terminal_gets_a_bar_and_is_given_back() -> None:
+    file = Terminal()
+    progress = Progress(file)
+    follow(progress)
+    assert "4/4" in file.getvalue()
+    assert "sel 40.00 %" in file.getvalue()
+    assert progress.bar is None
+    progress.close()  # a second time does nothing
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (61.6, "1:02"), (3723, "1:02:03")])
+def test_duration(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fedasd_fast.callbacks import TensorBoard, WandB
+from fedasd_fast.callbacks.base import Callback, numbers
+from fedasd_fast.config import Config
+
+METRICS = {"round": 3, "acc_all": 40.5, "loss": 1, "failed": {"7": "NaN"}, "ok": True}
+
+
+class Writer:
+    """Stands for SummaryWriter and for a run of W&B: remembers how it was called."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        self.made, self.written, self.closed = (arguments, keywords), [], False  # type: ignore[var-annotated]
+
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        self.written.append((name, value, step))
+
+    def log(self, values: dict[str, float], step: int) -> None:
+        self.written.append((values, step))
+
+    def close(self) -> None:
+        self.closed = True
+
+    finish = close
+
+
+def module(**content: Any) -> Any:
+    made = ModuleType("made")
+    vars(made).update(content)
+    return made
+
+
+def follow(callback: Callback, out: Path | None) -> None:
+    callback.on_start(SimpleNamespace(config=Config(name="demo"), out=out))
+    callback.on_round(dict(METRICS))
+    callback.on_end(None)
+
+
+def test_only_numbers_are_drawn() -> None:
+    assert numbers(dict(METRICS)) == {"acc_all": 40.5, "loss": 1.0}
+
+
+def test_tensorboard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module(SummaryWriter=Writer))
+    callback = TensorBoard()
+    follow(callback, tmp_path)
+    assert callback.writer.made == ((str(tmp_path / "tensorboard"),), {"purge_step": 3})
+    assert callback.writer.written == [("acc_all", 40.5, 3), ("loss", 1.0, 3)]
+    assert callback.writer.closed
+
+
+def test_wandb_continues_the_run_of_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", module(init=Writer))
+    first, second, other = WandB(), WandB(), WandB()
+    for callback, folder in ((first, tmp_path / "a"), (second, tmp_path / "a"), (other, tmp_path / "b")):
+        follow(callback, folder)
+    keywords = first.run.made[1]
+    assert keywords["resume"] == "allow"
+    assert keywords["config"]["name"] == "demo"
+    assert keywords["id"] == second.run.made[1]["id"] != other.run.made[1]["id"]
+    assert first.run.written == [({"acc_all": 40.5, "loss": 1.0}, 3)]
+    assert first.run.closed
+
+
+def test_without_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", module(init=Writer))
+    callback = WandB()
+    follow(callback, None)
+    assert callback.run.made[1]["name"] == "demo"
+
+
+@pytest.mark.parametrize(
+    ("callback", "package"), [(TensorBoard, "torch.utils.tensorboard"), (WandB, "wandb")], ids=["tensorboard", "wandb"]
+)
+def test_a_missing_package_is_named_before_the_run(
+    callback: type[Callback], package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ModuleNotFoundError, match="pip install"):
+        callback()

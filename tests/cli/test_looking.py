@@ -1,0 +1,72 @@
+"""presets, data and doctor: commands that only look."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedasd_fast import presets
+from fedasd_fast.cli import doctor
+
+from .conftest import Fedasd
+
+
+def test_presets_are_listed_and_described(fedasd: Fedasd) -> None:
+    _, out, _ = fedasd("presets")
+    assert [line.split()[0] for line in out.splitlines()] == presets.names()
+    _, out, _ = fedasd("presets", "table2_tinyimagenet")
+    assert "rho: 0.03}   where method: [fedsam, fedsam+asd], partition: iid" in out
+    assert "suspect: method: fedspeed+asd, partition: dirichlet_0.6" in out
+    assert out.splitlines()[-1].split() == ["fedspeed+asd", "iid", "32.68", "0.53"]
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_every_preset_can_be_described(name: str, fedasd: Fedasd) -> None:
+    code, out, _ = fedasd("presets", name)
+    assert code == 0
+    assert presets.describe(name)["description"] in out
+
+
+def test_data_is_listed_and_checked(fedasd: Fedasd, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    images, labels = np.zeros((6, 28, 28), np.uint8), np.arange(6) % 3
+    arrays = dict(train_x=images, train_y=labels, test_x=images[:3], test_y=labels[:3], num_classes=3)
+    np.savez(tmp_path / "data" / "femnist.npz", train_users=labels, **arrays)
+    _, out, _ = fedasd("data", "list")
+    lines = {line.split()[0]: line.split()[1] for line in out.splitlines() if line.startswith("  ")}
+    assert lines["cifar100"] == "no"
+    assert lines["synthetic"] == "yes"
+    assert lines["femnist"] not in ("no", "yes")  # its size
+    code, out, _ = fedasd("data", "check", "femnist")
+    assert code == 0
+    assert out.splitlines()[-1].split() == ["femnist", "6", "3", "3", "1x28x28"]
+
+
+def test_a_partition_is_drawn(fedasd: Fedasd) -> None:
+    code, out, _ = fedasd("data", "partition", "quickstart", "clients=12", "--out", "labels.png")
+    assert code == 0
+    assert "12 clients with 40 samples each" in out
+    assert Path("labels.png").stat().st_size > 1000
+
+
+def test_doctor_finds_this_installation_healthy(fedasd: Fedasd) -> None:
+    code, out, _ = fedasd("doctor")
+    assert code == 0
+    assert "everything essential works" in out
+    assert "they agree to" in out
+
+
+def test_doctor_finds_what_is_broken(fedasd: Fedasd, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = doctor.asd_loss_and_grad
+
+    def wrong(*arguments: object) -> object:
+        loss, gradient = real(*arguments)  # type: ignore[arg-type]
+        return loss, gradient * 1.001
+
+    monkeypatch.setattr(doctor, "asd_loss_and_grad", wrong)
+    code, out, _ = fedasd("doctor")
+    assert code == 1
+    assert "broken  loss, fused against reference" in out
+    assert "1 essential part is broken" in out

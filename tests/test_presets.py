@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from fedasd_fast import presets
+from fedasd_fast.config import Config
+from fedasd_fast.typed import ConfigError
+
+TABLES = {
+    "table1_hessian": 18, "table2_cifar100": 84, "table2_tinyimagenet": 84, "table3_uniform_vs_adaptive": 20,
+    "table4_500clients": 10, "table6_resnet20": 6, "table7_tinyvit": 4, "table8_vit_small": 4,
+    "table9_clients_d03": 20, "table10_clients_d06": 20, "table11_participation": 24, "table12_hessian_rest": 24,
+    "table13_cifar10": 72, "table14_divergence": 3,
+}  # fmt: skip
+NUMBERS = ("mean", "std", "top_eigenvalue", "trace")
+
+
+def cells(name: str) -> list[dict[str, Any]]:
+    """Every combination of the preset's grid."""
+    grid = presets.describe(name).get("grid", {})
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+
+def words(settings: dict[str, Any]) -> list[str]:
+    return [f"{key}={value}" for key, value in settings.items()]
+
+
+def test_there_is_a_preset_for_every_table() -> None:
+    assert set(presets.names()) == {"quickstart", "digits", "cifar100-500clients", *TABLES}
+    assert presets.names()[0] == "quickstart"
+    assert presets.names().index("table9_clients_d03") < presets.names().index("table10_clients_d06")
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_a_preset_and_every_cell_of_its_grid_load(name: str) -> None:
+    preset = presets.describe(name)
+    assert preset["description"]
+    assert presets.load(name).name == name
+    for key in preset.get("inferred", ()):
+        value: Any = presets.load(name).to_dict()
+        for part in key.split("."):
+            value = value[part]
+    for settings in cells(name):
+        config = presets.load(name, words(settings))
+        assert all(str(value) in config.to_yaml() for value in settings.values())
+
+
+@pytest.mark.parametrize(("name", "numbers"), TABLES.items())
+def test_the_papers_numbers_are_complete(name: str, numbers: int) -> None:
+    expected = presets.describe(name)["expected"]
+    assert sum(key in NUMBERS for cell in expected for key in cell) == numbers
+    where = Counter(str({k: v for k, v in cell.items() if k not in (*NUMBERS, "note")}) for cell in expected)
+    assert max(where.values()) == 1
+    assert len(expected) == len(cells(name))
+    for settings in cells(name):
+        found = presets.expected(name, words(settings))
+        assert found is not None
+        assert found.differs == ()
+        assert 15 < found.mean < 90
+
+
+def test_all_numbers_are_there() -> None:
+    assert sum(TABLES.values()) == 389 + 4  # four are only in the source of the paper
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "mean", "std"),
+    [
+        ("table2_cifar100", "method=fedavg partition=dirichlet_0.3", 38.67, 0.66),
+        ("table2_cifar100", "method=fedspeed+asd partition=iid", 51.99, 0.32),
+        ("table2_tinyimagenet", "method=feddisco+asd partition=iid", 26.56, 0.9),
+        ("table3_uniform_vs_adaptive", "method=fedntd+asd asd.weighting=uniform", 40.4, 1.52),
+        ("table4_500clients", "method=fedspeed+asd", 36.59, None),
+        ("table9_clients_d03", "method=feddyn+asd clients=400", 33.61, None),
+        ("table10_clients_d06", "method=fedavg clients=300", 30.12, None),
+        ("table11_participation", "method=feddyn partition=dirichlet_0.6 participation=0.15", 48.74, None),
+        ("table13_cifar10", "method=fedprox partition=dirichlet_0.6", 78.81, 0.69),
+        ("table14_divergence", "asd.divergence=js", 42.21, None),
+    ],
+)
+def test_cells_of_the_paper(name: str, settings: str, mean: float, std: float | None) -> None:
+    found = presets.expected(name, settings.split())
+    assert found is not None
+    assert (found.mean, found.std) == (mean, std)
+
+
+def test_hessian_numbers_and_suspects() -> None:
+    found = presets.expected("table12_hessian_rest", ["method=fedntd+asd"])
+    assert found is not None
+    assert found.others == {"top_eigenvalue": 17.5, "trace": 2840.0}
+    assert found.suspect
+    copied = presets.expected("table2_tinyimagenet", ["method=fedspeed+asd", "partition=dirichlet_0.6"])
+    assert copied is not None
+    assert copied.suspect
+    assert "copied" in str(copied)
+    trusted = presets.expected("table2_tinyimagenet", ["method=fedspeed+asd", "partition=iid"])
+    assert trusted is not None
+    assert trusted.suspect is None
+
+
+@pytest.mark.parametrize("name", [name for name in TABLES if name not in ("table7_tinyvit", "table8_vit_small")])
+def test_tables_follow_the_authors_protocol(name: str) -> None:
+    config = presets.load(name)
+    weights = {"cifar10": 10, "cifar100": 30, "tinyimagenet": 20}
+    assert config.asd.weight == weights[config.dataset]
+    assert (config.local_epochs, config.batch_size, config.augment, config.teacher) == (5, 50, "epoch", "recompute")
+    assert (config.optimizer.lr, config.optimizer.lr_decay_per_round, config.optimizer.clip_norm) == (0.1, 0.998, 10.0)
+
+
+def test_rules_follow_the_settings_and_give_way_to_the_user() -> None:
+    name = "table2_tinyimagenet"
+    assert presets.load(name, ["method=fedsam+asd", "partition=iid"]).method_args == {"rho": 0.03}
+    assert presets.load(name, ["method=fedsam+asd"]).method_args == {}
+    assert presets.load(name, ["method=fedsam", "partition=iid", "method_args.rho=0.2"]).method_args == {"rho": 0.2}
+    assert presets.load(name, {"method": "feddisco"}).method_args == {"variant": "paper"}
+    assert presets.load("table7_tinyvit", ["method=feddyn"]).method_args == {"alpha": 0.05}
+    assert presets.load("table7_tinyvit", ["method=fedavg"]).method_args == {}
+
+
+def test_the_cross_device_experiment_is_table_4_with_an_exact_cache() -> None:
+    config, table = presets.load("cifar100-500clients"), presets.load("table4_500clients")
+    assert sorted(presets.differences(config.to_dict(), table.to_dict())) == ["augment", "teacher"]
+    assert (config.clients, config.participation, config.eval_every, config.checkpoint_every) == (500, 0.01, 10, 10)
+    found = presets.expected(config.replace(rounds=50, seed=3))
+    assert found is not None
+    assert (found.mean, found.model, found.rounds) == (31.28, "sel", 1000)
+    assert found.differs == ("augment", "rounds", "teacher")
+    assert found.comparable
+
+
+def test_the_papers_number_is_not_comparable_with_another_experiment() -> None:
+    found = presets.expected("table2_cifar100", ["optimizer.lr=0.5", "model=resnet20_gn"])
+    assert found is not None
+    assert not found.comparable
+    assert "optimizer.lr" in str(found)
+    assert presets.expected("table2_cifar100", ["partition=dirichlet_0.1"]) is None
+    assert presets.expected("quickstart") is None
+    assert presets.expected(Config()) is None
+
+
+def test_overrides() -> None:
+    assert presets.load("quickstart", ["asd.weight=7", "rounds=2"]).asd.weight == 7.0
+    assert presets.load("quickstart", ["asd.enabled=false"]).method == "fedavg"
+    assert presets.load("quickstart", ["method=feddyn"]).asd.enabled is False
+    assert presets.load("quickstart", ["model=logistic"]).model_args == {}  # the MLP's hidden layers go with the MLP
+    assert presets.load("quickstart", {"model": "mlp"}).model_args == {"hidden": [128]}
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("quikstart", "quickstart"), ("table2", "table2_cifar100 or table2_tinyimagenet")]
+)
+def test_an_unknown_preset_names_the_nearest(name: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=f"no preset '{name}'; did you mean {meant}"):
+        presets.load(name)
+
+
+def test_what_is_described_cannot_be_changed_by_accident() -> None:
+    presets.describe("quickstart")["config"].clear()
+    assert presets.load("quickstart").clients == 500
