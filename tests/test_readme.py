@@ -29,7 +29,9 @@ def test_example_runs():
     assert names["global_model"].weight.grad is None
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "cuda", "cuda-extension", "bench-gpu", "bench", "lint", "clean"])
+@pytest.mark.parametrize(
+    "target", ["demo", "demo-loss", "test", "cuda", "cuda-extension", "bench-gpu", "bench", "lint", "clean"]
+)
 def test_make_targets_named_in_the_readme_exist(target):
     makefile = (README.parent / "Makefile").read_text()
     assert f"make {target}" in README.read_text()
