@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..data.federated import FederatedData
 from ..data.transform import to_float
-from .flat import FlatModel
+from .flat import FlatModel, arranged
 
 
 def evaluate(model: FlatModel, vector: Tensor, data: FederatedData, batch_size: int) -> tuple[float, float]:
@@ -19,7 +19,7 @@ def evaluate(model: FlatModel, vector: Tensor, data: FederatedData, batch_size: 
         module.eval()
         for x, y in zip(data.test.inputs.split(batch_size), data.test.targets.split(batch_size), strict=True):
             y = y.to(device)
-            logits = module(to_float(x.to(device), data.mean, data.std, dtype))
+            logits = module(arranged(to_float(x.to(device), data.mean, data.std, dtype)))
             right += int((logits.argmax(1) == y).sum())
             loss += float(F.cross_entropy(logits, y, reduction="sum"))
     count = len(data.test)

@@ -22,7 +22,7 @@ from ..loss.functional import asd_loss_and_grad
 from ..randomness import Stream, generator, torch_seeded
 from . import update
 from .errors import ClientError, Interrupted
-from .flat import FlatModel
+from .flat import FlatModel, arranged
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,8 @@ class Trainer:
                 with self.model.holding(server.model):
                     teacher = self._teach(view, targets)
             order = torch.from_numpy(shuffle.permutation(len(targets))).to(device)
-            batches = zip(*(t.split(config.batch_size) for t in (view[order], targets[order], order)), strict=True)
+            parts = (arranged(view[order]), targets[order], order)
+            batches = zip(*(part.split(config.batch_size) for part in parts), strict=True)
             for x, y, rows in batches:
                 if self._stop():
                     raise Interrupted("stopped")
@@ -85,7 +86,7 @@ class Trainer:
         dtype = self.model.vector.dtype
         shares = torch.bincount(targets, minlength=self.data.num_classes).to(dtype) / len(targets)
         return TeacherCache.build(
-            self.model.module, inputs, targets, shares, dtype=dtype, **self.distillation.teacher_options()
+            self.model.module, arranged(inputs), targets, shares, dtype=dtype, **self.distillation.teacher_options()
         )
 
     def _step(
