@@ -19,7 +19,7 @@ import torch
 
 from fedasd_fast import presets
 from fedasd_fast.loss.cache import TeacherCache
-from fedasd_fast.simulation import fixed_point, run, simulate, trainer, update
+from fedasd_fast.simulation import fixed_point, run, samples, simulate, trainer, update
 from fedasd_fast.simulation.store import ClientStore
 
 
@@ -51,8 +51,8 @@ class Clock:
 PLACES: list[tuple[Any, str, str]] = [
     (run, "run_round", "other (Python, bookkeeping)"),
     (run, "evaluate", "evaluation"),
-    (trainer, "to_float", "data: normalise"),
-    (trainer, "augment", "data: augment"),
+    (samples, "to_float", "data: normalise"),
+    (samples, "augment", "data: augment"),
     (TeacherCache, "build", "teacher pass and cache"),
     (trainer, "asd_loss_and_grad", "loss (fused)"),
     (trainer.F, "cross_entropy", "loss (cross-entropy)"),

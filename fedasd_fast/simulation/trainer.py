@@ -16,13 +16,13 @@ from torch import Tensor
 from ..algorithms import Client, Correction, Server
 from ..config import Config
 from ..data.federated import FederatedData
-from ..data.transform import augment, to_float
 from ..loss.cache import TeacherCache, TeacherRows
 from ..loss.functional import asd_loss_and_grad
-from ..randomness import Stream, generator, torch_seeded
+from ..randomness import Stream, torch_seeded
 from . import update
 from .errors import ClientError, Interrupted
 from .flat import FlatModel, arranged
+from .samples import LocalSamples
 
 
 @dataclass(frozen=True)
@@ -55,23 +55,17 @@ class Trainer:
         return LocalRun(self.model.vector, trace, samples)
 
     def _epochs(self, server: Server, client: Client, correction: Correction, epochs: int, losses: list[Tensor]) -> int:
-        config, data = self.config, self.data
-        samples, device = data.client(client.id), self.model.vector.device
-        targets = samples.targets.to(device)
-        inputs = to_float(samples.inputs.to(device), data.mean, data.std, self.model.vector.dtype)
-        shuffle = generator(config.seed, Stream.SHUFFLE, server.round, client.id)
-        views = generator(config.seed, Stream.AUGMENT, server.round, client.id)
-        if config.augment == "round":
-            inputs = augment(inputs, views)
+        config = self.config
+        samples = LocalSamples(config, self.data, server.round, client.id, self.model.vector)
+        targets = samples.targets
         cached = config.teacher != "recompute"
-        teacher = self._teach(inputs, targets) if self.distillation and cached else None
+        teacher = self._teach(samples.inputs, targets) if self.distillation and cached else None
         velocity = torch.zeros_like(self.model.vector) if config.optimizer.momentum else None
         for _ in range(epochs):
-            view = augment(inputs, views) if config.augment == "epoch" else inputs
+            view, order = samples.view(), samples.order()
             if self.distillation and not cached:
                 with self.model.holding(server.model):
                     teacher = self._teach(view, targets)
-            order = torch.from_numpy(shuffle.permutation(len(targets))).to(device)
             parts = (arranged(view[order]), targets[order], order)
             batches = zip(*(part.split(config.batch_size) for part in parts), strict=True)
             for x, y, rows in batches:

@@ -1,0 +1,36 @@
+"""A client's samples in one round: the views that its training sees, and their order in each epoch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..config import Config
+from ..data.federated import FederatedData
+from ..data.transform import augment, to_float
+from ..randomness import Stream, generator
+
+
+class LocalSamples:
+    def __init__(self, config: Config, data: FederatedData, round: int, client: int, like: Tensor) -> None:
+        """`like` has the device and the dtype that inputs shall have."""
+        samples = data.client(client)
+        self.targets = samples.targets.to(like.device)
+        self.inputs = to_float(samples.inputs.to(like.device), data.mean, data.std, like.dtype)
+        self._shuffle = generator(config.seed, Stream.SHUFFLE, round, client)
+        self.changing = config.augment == "epoch"  # each epoch has views of its own
+        if config.augment != "none":
+            self._views = generator(config.seed, Stream.AUGMENT, round, client)
+        if config.augment == "round":
+            self.inputs = augment(self.inputs, self._views)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def view(self) -> Tensor:
+        """The inputs of the next epoch, in the order of `targets`."""
+        return augment(self.inputs, self._views) if self.changing else self.inputs
+
+    def order(self) -> Tensor:
+        """The order of the next epoch: int64 [n]."""
+        return torch.from_numpy(self._shuffle.permutation(len(self))).to(self.targets.device)
