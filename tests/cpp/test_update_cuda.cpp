@@ -3,13 +3,13 @@
 #include <string>
 
 #include "cuda/update.h"
+#include "on_host.h"
 #include "update_cases.h"
 
 namespace {
 
 using namespace update_cases;
-using host_cuda::device;
-using host_cuda::launches;
+using namespace on_host;
 
 struct HostCuda : Backend {
   void local_step(const LocalStep& p, const std::vector<Memory>& memory) override {
@@ -37,28 +37,7 @@ struct HostCuda : Backend {
       return memory.data();
     }
   } workspace;
-  struct Registered {
-    explicit Registered(const std::vector<Memory>& all) : memory(all) {
-      for (const Memory& m : memory)
-        if (m.bytes) host_cuda::register_global(m.data, m.bytes, m.name, m.read_only);
-    }
-    ~Registered() {
-      for (const Memory& m : memory)
-        if (m.bytes) host_cuda::unregister_global(m.data);
-    }
-    const std::vector<Memory>& memory;
-  };
 };
-
-// A device of so many resident blocks, and a schedule.
-void set_device(int blocks, bool cooperative, uint64_t seed) { device() = {blocks, 1, cooperative, seed}; }
-
-template <class F>
-host_cuda::Launches count(F f) {
-  launches() = {};
-  f();
-  return launches();
-}
 
 struct Shape {
   int64_t clients, size;
