@@ -91,7 +91,7 @@ class Config:
     seed: int = 0
     dtype: Literal["float32", "float64"] = "float32"
     device: str = "cpu"
-    executor: Literal["auto", "serial"] = "auto"
+    executor: Literal["auto", "serial", "stacked"] = "auto"
     workers: int = 0
     threads: int = 0  # of each worker; 0: as many as a local step makes use of
     data_dir: str | None = None

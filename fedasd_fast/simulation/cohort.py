@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -130,28 +131,50 @@ def train_client(place: Workplace, server: Server, task: Task, losses: list[Tens
     try:
         correction = place.method.correction(server, client)
         run = place.trainer.train(server, client, correction, task.epochs, losses)
-        state = place.method.finish(server, client, run.end, len(run.losses))
     except SimulationError:
         raise
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise ClientError(client.id, server.round, len(losses), reason) from error
+        raise ClientError(client.id, server.round, len(losses), f"{type(error).__name__}: {error}") from error
+    return conclude(place, server, client, record, run)
+
+
+def conclude(
+    place: Workplace, server: Server, client: Client, record: dict[str, Tensor] | None, run: LocalRun
+) -> Trained:
+    """What the client keeps, and whether its training can be used."""
+    steps = len(run.losses)
+    bad = (~run.losses.isfinite()).nonzero()
+    if len(bad):
+        raise ClientError(client.id, server.round, int(bad[0]), f"the loss is {run.losses[bad[0]].item()}")
+    try:
+        state = place.method.finish(server, client, run.end, steps)
+    except Exception as error:
+        raise ClientError(client.id, server.round, steps - 1, f"{type(error).__name__}: {error}") from error
     for name, vector in {"model": run.end, **state}.items():
         if not fixed_point.in_range(vector):
             reason = f"diverged: the largest entry of its {name} is {vector.abs().max().item()}"
-            raise ClientError(client.id, server.round, len(losses) - 1, reason)
+            raise ClientError(client.id, server.round, steps - 1, reason)
     return Trained(client, record, run, state)
 
 
 def run_client(place: Workplace, server: Server, task: Task, sums: Sums) -> None:
     """Trains one client, adds it to the sums and writes its record; a failed client leaves both as they were."""
+    with dropping(place, task, sums):
+        add_client(place, server, task, train_client(place, server, task), sums)
+
+
+@contextmanager
+def dropping(place: Workplace, task: Task, sums: Sums) -> Iterator[None]:
+    """A client that fails here is noted and left out, if the configuration says so."""
     try:
-        trained = train_client(place, server, task)
+        yield
     except ClientError as error:
         if place.config.on_client_error == "abort":
             raise
         sums.reports.append(Report(task.client, 0, 0, float("nan"), error=str(error)))
-        return
+
+
+def add_client(place: Workplace, server: Server, task: Task, trained: Trained, sums: Sums) -> None:
     run, record, k = trained.run, trained.record, task.client
     fixed_point.accumulate(sums.mean, run.end, task.weight)
     for name, before in trained.client.state.items():

@@ -21,18 +21,26 @@ class FlatModel:
     def __init__(self, module: nn.Module, dtype: torch.dtype = torch.float32, device: str = "cpu") -> None:
         refuse_running_statistics(module)
         self.module = module.to(device=device, dtype=dtype)
-        self._parameters = [p for p in module.parameters() if p.requires_grad]  # frozen ones stay as they are
+        self._parameters = {
+            n: p for n, p in module.named_parameters() if p.requires_grad
+        }  # frozen ones stay as they are
         if not self._parameters:
             raise ConfigError(
                 f"the model {type(module).__name__} has no parameter that requires grad: nothing to train"
             )
-        self.vector = torch.cat([_flattened(p.detach()) for p in self._parameters])  # [P] the parameters themselves
+        self.vector = torch.cat(
+            [_flattened(p.detach()) for p in self._parameters.values()]
+        )  # [P] the parameters themselves
         self.gradient = torch.zeros_like(self.vector)  # [P] backward() adds to it
-        offset = 0
-        for p in self._parameters:
-            p.data = _shaped(self.vector[offset : offset + p.numel()], p.shape)
-            p.grad = _shaped(self.gradient[offset : offset + p.numel()], p.shape)
-            offset += p.numel()
+        views, gradients = self.views(self.vector), self.views(self.gradient)
+        for name, p in self._parameters.items():
+            p.data, p.grad = views[name], gradients[name]
+
+    def views(self, vectors: Tensor) -> dict[str, Tensor]:
+        """Each parameter's part of vectors [.., P], in its own shape behind the leading dimensions."""
+        sizes = [p.numel() for p in self._parameters.values()]
+        parts = zip(self._parameters.items(), vectors.split(sizes, -1), strict=True)
+        return {name: _shaped(part, p.shape) for (name, p), part in parts}
 
     def __len__(self) -> int:
         return self.vector.numel()
@@ -59,6 +67,6 @@ def _flattened(parameter: Tensor) -> Tensor:
 
 def _shaped(part: Tensor, shape: torch.Size) -> Tensor:
     if len(shape) != 4:
-        return part.view(shape)
+        return part.view((*part.shape[:-1], *shape))
     out, channels, height, width = shape
-    return part.view(out, height, width, channels).permute(0, 3, 1, 2)
+    return part.view((*part.shape[:-1], out, height, width, channels)).movedim(-1, -3)

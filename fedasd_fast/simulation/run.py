@@ -37,7 +37,7 @@ from .trainer import Trainer
 
 _log = logging.getLogger(__name__)
 # Settings that may differ when a run is continued: what is done so far does not depend on them.
-_FREE = {"name", "rounds", "checkpoint_every", "on_client_error", "executor", "workers", "data_dir", "out"}
+_FREE = {"name", "rounds", "checkpoint_every", "on_client_error", "workers", "data_dir", "out"}
 
 
 @dataclass(frozen=True)

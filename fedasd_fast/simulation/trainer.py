@@ -20,7 +20,7 @@ from ..loss.cache import TeacherCache, TeacherRows
 from ..loss.functional import asd_loss_and_grad
 from ..randomness import Stream, torch_seeded
 from . import update
-from .errors import ClientError, Interrupted
+from .errors import Interrupted
 from .flat import FlatModel, arranged
 from .samples import LocalSamples
 
@@ -36,7 +36,7 @@ class Trainer:
     def __init__(
         self, config: Config, data: FederatedData, model: FlatModel, stop: Callable[[], bool] = lambda: False
     ) -> None:
-        self.config, self.data, self.model, self._stop = config, data, model, stop
+        self.config, self.data, self.model, self.stopping = config, data, model, stop
         self.distillation = config.distillation
         self._options = self.distillation.options() if self.distillation else {}
 
@@ -48,11 +48,7 @@ class Trainer:
         self.model.module.train()
         with torch_seeded(self.config.seed, Stream.MODULE, server.round, client.id):
             samples = self._epochs(server, client, correction, epochs, losses)
-        trace = torch.stack(losses)
-        bad = (~trace.isfinite()).nonzero()
-        if len(bad):
-            raise ClientError(client.id, server.round, int(bad[0]), f"the loss is {trace[bad[0]].item()}")
-        return LocalRun(self.model.vector, trace, samples)
+        return LocalRun(self.model.vector, torch.stack(losses), samples)
 
     def _epochs(self, server: Server, client: Client, correction: Correction, epochs: int, losses: list[Tensor]) -> int:
         config = self.config
@@ -69,7 +65,7 @@ class Trainer:
             parts = (arranged(view[order]), targets[order], order)
             batches = zip(*(part.split(config.batch_size) for part in parts), strict=True)
             for x, y, rows in batches:
-                if self._stop():
+                if self.stopping():
                     raise Interrupted("stopped")
                 losses.append(self._step(x, y, teacher[rows] if teacher else None, correction, velocity, server.lr))
         return epochs * len(targets)

@@ -3,9 +3,10 @@
 from ..cohort import Workplace
 from .base import Executor
 from .serial import Serial
+from .stacked import Stacked
 
 __all__ = ["Executor", "create"]
 
 
 def create(name: str, place: Workplace) -> Executor:
-    return {"auto": Serial, "serial": Serial}[name](place)
+    return Stacked(place) if name == "stacked" else Serial(place)
