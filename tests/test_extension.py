@@ -79,6 +79,19 @@ def test_an_extension_that_was_never_built_is_named(tmp_path):
     assert "pip install" in reason
 
 
+def test_an_extension_of_an_older_version_is_not_used(tmp_path, monkeypatch):
+    class Older:
+        asd_objective = asd_loss_and_grad = None
+
+    (tmp_path / "_built_for.txt").write_text(torch.__version__)
+    monkeypatch.setattr(extension.importlib, "import_module", lambda name: Older)
+    module, reason = extension._load(tmp_path)
+    assert module is None
+    assert "older version" in reason
+    assert "local_step_" in reason
+    assert "rebuild" in reason
+
+
 def test_an_extension_for_another_torch_is_not_loaded(tmp_path):
     (tmp_path / "_built_for.txt").write_text("1.2.3\n")
     module, reason = extension._load(tmp_path)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+_CALLS = ("asd_objective", "asd_loss_and_grad", "local_step_", "ascend_", "accumulate_")
 _REBUILD = "rebuild it in this environment with `pip install --no-build-isolation --force-reinstall --no-deps .`"
 
 
@@ -30,9 +31,13 @@ def _load(folder: Path) -> tuple[Any, str | None]:
     if _release(built_for) != _release(torch.__version__):
         return None, f"the extension was built for torch {built_for}, this is torch {torch.__version__}; {_REBUILD}"
     try:
-        return importlib.import_module("fedasd_fast._C"), None
+        loaded = importlib.import_module("fedasd_fast._C")
     except ImportError as error:
         return None, f"the extension does not load ({error}); {_REBUILD}"
+    lacking = [name for name in _CALLS if not hasattr(loaded, name)]
+    if lacking:
+        return None, f"the extension was built from an older version (it lacks {', '.join(lacking)}); {_REBUILD}"
+    return loaded, None
 
 
 module, reason = _load(Path(__file__).parents[1])
