@@ -9,6 +9,7 @@ import os
 import tarfile
 import zipfile
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 from functools import cached_property
 from pathlib import Path
@@ -87,7 +88,7 @@ class OneFile(Files):
         return self.path.read_bytes()
 
 
-class Archive(OneFile):
+class Archive(OneFile, ABC):
     """`stat` is of the archive itself; the one folder at its top, if there is one, is no part of the names."""
 
     @property
@@ -107,8 +108,9 @@ class Archive(OneFile):
     def where(self, name: str) -> str:
         return f"{self.path}: {name}"
 
+    @abstractmethod
     def _list(self) -> list[str]:
-        raise NotImplementedError
+        """Names in the archive."""
 
     def _damaged(self, error: Exception) -> DataError:
         return DataError(f"{self.path} is damaged or incomplete ({error}); delete it and get it again")
