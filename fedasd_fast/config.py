@@ -91,8 +91,8 @@ class Config:
     seed: int = 0
     dtype: Literal["float32", "float64"] = "float32"
     device: str = "cpu"
-    executor: Literal["auto", "serial"] = "auto"
-    workers: int = 0
+    executor: Literal["auto", "serial", "processes", "torchrun"] = "auto"
+    workers: int = 0  # of `processes`; 0: one for each core, or as many as their threads leave room for
     threads: int = 0  # of each worker; 0: as many as a local step makes use of
     data_dir: str | None = None
     out: str | None = None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..algorithms import Client, Cohort, Method, Server
 from ..config import Config
@@ -48,11 +48,19 @@ class Sums:
     reports: list[Report] = field(default_factory=list)
 
     @staticmethod
-    def zero(like: Tensor, client_state: Sequence[str], track_all: bool) -> Sums:
-        def zeros() -> Tensor:
-            return fixed_point.zeros(len(like), like.device)
+    def over(rows: Tensor, client_state: Sequence[str]) -> Sums:
+        """The sums as views of int64 [n, P]: mean, the change of each client state, all_change if that is tracked."""
+        mean, *change = rows
+        all_change = change.pop() if len(change) > len(client_state) else None
+        return Sums(mean, dict(zip(client_state, change, strict=True)), all_change)
 
-        return Sums(zeros(), {name: zeros() for name in client_state}, zeros() if track_all else None)
+    def add(self, other: Sums) -> None:
+        self.mean += other.mean
+        for name, total in other.change.items():
+            self.change[name] += total
+        if self.all_change is not None and other.all_change is not None:
+            self.all_change += other.all_change
+        self.reports += other.reports
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,8 @@ class Workplace:
     initial: Tensor  # [P]
     step_flops: int  # of a local step
     threads: int
+    stop: Callable[[], bool] = lambda: False  # asked for in every local step
+    given: tuple[FederatedData | None, nn.Module | None] = (None, None)  # what takes the place of what config names
 
     @cached_property
     def total_size(self) -> int:
@@ -86,8 +96,17 @@ class Workplace:
         state = {name: record[name].to(device) if record else zeros for name in self.method.client_state}
         return Client(k, self.relative_size(k), state)
 
+    @property
+    def sum_rows(self) -> int:
+        """Vectors [P] that a round sums up, see Sums.over."""
+        return 1 + len(self.method.client_state) + ("all" in self.config.eval_models)
+
     def empty_sums(self) -> Sums:
-        return Sums.zero(self.initial, self.method.client_state, "all" in self.config.eval_models)
+        rows = torch.zeros(self.sum_rows, len(self.initial), dtype=torch.int64, device=self.initial.device)
+        return Sums.over(rows, self.method.client_state)
+
+    def expected_steps(self, task: Task) -> int:
+        return task.epochs * -(-int(self.data.sizes[task.client]) // self.config.batch_size)
 
 
 def tasks(config: Config, data: FederatedData, method: Method, round: int) -> list[Task]:

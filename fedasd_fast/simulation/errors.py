@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class SimulationError(RuntimeError):
     """A run cannot start or go on; the message says why and what to do.  What was finished is kept."""
@@ -13,6 +15,10 @@ class ClientError(SimulationError):
     def __init__(self, client: int, round: int, step: int, reason: str) -> None:
         super().__init__(f"client {client} failed in round {round + 1} at local step {step + 1}: {reason}")
         self.client, self.round, self.step, self.reason = client, round, step, reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Workers send it to their parent."""
+        return ClientError, (self.client, self.round, self.step, self.reason), {"args": self.args}
 
     def add_hint(self, hint: str) -> None:
         self.args = (f"{self.args[0]}; {hint}",)

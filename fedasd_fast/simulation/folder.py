@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -12,6 +13,8 @@ from typing import IO, Any
 from ..config import Config, from_yaml
 from .checkpoint import write_atomically
 from .errors import SimulationError
+
+_PATIENCE = 10.0  # seconds
 
 
 class RunFolder:
@@ -36,6 +39,7 @@ class RunFolder:
             import fcntl  # here: the package itself, without runs in folders, works on systems that lack it
 
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._wait_for_workers()
         except BlockingIOError:
             assert self._lock is not None
             self._lock.seek(0)
@@ -56,6 +60,24 @@ class RunFolder:
     ) -> None:
         assert self._lock is not None
         self._lock.close()
+
+    def _wait_for_workers(self) -> None:
+        """Workers of a run that was killed notice it within a moment; until then they may be writing records."""
+        import fcntl
+
+        if not self.clients.exists():
+            return
+        descriptor, until = os.open(self.clients, os.O_RDONLY), time.monotonic() + _PATIENCE
+        try:
+            while True:
+                try:
+                    return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(0.01)
+        finally:
+            os.close(descriptor)
 
     def refuse_a_run(self) -> None:
         if (self.path / "config.yaml").exists():

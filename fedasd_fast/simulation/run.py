@@ -24,7 +24,6 @@ from ..typed import ConfigError
 from . import checkpoint, executors, state
 from .cohort import Workplace
 from .errors import ClientError, Interrupted, SimulationError
-from .evaluate import evaluate
 from .flat import FlatModel
 from .folder import RunFolder
 from .plan import refuse_what_cannot_fit
@@ -38,6 +37,8 @@ from .trainer import Trainer
 _log = logging.getLogger(__name__)
 # Settings that may differ when a run is continued: what is done so far does not depend on them.
 _FREE = {"name", "rounds", "checkpoint_every", "on_client_error", "executor", "workers", "data_dir", "out"}
+
+_SIDE_BY_SIDE = ("processes", "torchrun")  # several workers on a machine: one thread each, unless told
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,7 @@ class _Runner:
         for callback in callbacks:
             callback.on_start(Run(self.config, out, list(rows)))
         try:
+            self.executor.start()
             while now.round < self.config.rounds:
                 after, row = self._round(now)
                 self.place.store.mark()  # from here on, and not before, this round is never rolled back
@@ -168,8 +170,10 @@ class _Runner:
                 for callback in callbacks:
                     callback.on_round(row)
         except BaseException as error:
+            self.executor.close()  # first: nobody writes a record that is about to be forgotten
             self._stopped(now, error)
             raise
+        self.executor.close()
         self._checkpoint(now)
         names = self.config.eval_models
         result = Result(self.config, rows, {name: now.model(name) for name in names}, out, self.place.trainer.model)
@@ -192,15 +196,16 @@ class _Runner:
         return after, row
 
     def _evaluate(self, at: State) -> dict[str, float]:
+        names = list(self.config.eval_models)
+        same = "cloud" in names and "sel" in names and torch.equal(at.cloud, at.sel)
+        if same:
+            names.remove("cloud")
+        found = dict(zip(names, self.executor.evaluate([at.model(name) for name in names]), strict=True))
+        if same:
+            found["cloud"] = found["sel"]
         row: dict[str, float] = {}
         for name in self.config.eval_models:
-            if name == "cloud" and "acc_sel" in row and torch.equal(at.cloud, at.sel):
-                accuracy, loss = row["acc_sel"], row["test_loss_sel"]
-            else:
-                accuracy, loss = evaluate(
-                    self.place.trainer.model, at.model(name), self.place.data, self.config.eval_batch_size
-                )
-            row[f"acc_{name}"], row[f"test_loss_{name}"] = accuracy, loss
+            row[f"acc_{name}"], row[f"test_loss_{name}"] = found[name]
         return row
 
     def _checkpoint(self, at: State) -> None:
@@ -248,6 +253,7 @@ def workplace(
     stop: Callable[[], bool] = lambda: False,
 ) -> Workplace:
     """Everything that the configuration names, built."""
+    given = data, model
     data = data or federate(config)
     if data.num_clients != config.clients:
         raise ConfigError(f"clients = {config.clients}, but the data has {data.num_clients}; set clients to that")
@@ -277,7 +283,9 @@ def workplace(
         store=ClientStore(names, len(flat), flat.vector.dtype, clients),
         initial=flat.vector.clone(),
         step_flops=flops,
-        threads=choose(config.threads, flops),
+        threads=choose(config.threads or (1 if config.executor in _SIDE_BY_SIDE else 0), flops),
+        stop=stop,
+        given=given,
     )
 
 

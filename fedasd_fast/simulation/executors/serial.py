@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...algorithms import Server
-from ..cohort import Sums, Task, Workplace, run_client
+from ..cohort import Sums, Task, run_client
 from ..threads import threads
+from .base import Executor
 
 
-class Serial:
-    def __init__(self, place: Workplace) -> None:
-        self._place = place
-
+class Serial(Executor):
     def run(self, server: Server, tasks: Sequence[Task]) -> Sums:
-        sums = self._place.empty_sums()
-        with threads(self._place.threads):
+        sums = self.place.empty_sums()
+        with threads(self.place.threads):
             for task in tasks:
-                run_client(self._place, server, task, sums)
+                run_client(self.place, server, task, sums)
         return sums

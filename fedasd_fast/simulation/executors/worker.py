@@ -1,0 +1,123 @@
+"""A worker process: builds its workplace once, then trains and evaluates what it finds in the queue."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from ...algorithms import Server
+from ...config import Config
+from ..cohort import Report, Sums, Task, Workplace, run_client
+from ..evaluate import evaluate_batches
+from ..shared import Board
+from ..store import Lent
+from .pool import Failure
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a worker is made from; sent once."""
+
+    config: Config
+    given: bytes  # data and model of the user's own, or None, pickled
+    threads: int
+    board: Board
+    store: Lent
+
+
+def main(setup: Setup, number: int, pipe: Connection, life: Connection, queue: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the parent decides
+    threading.Thread(target=_end_with_parent, args=(life,), daemon=True).start()
+    torch.set_num_threads(setup.threads)
+    try:
+        worker = _Worker(setup, number, queue)
+    except Exception as error:
+        pipe.send(Failure.of(error))
+        return
+    pipe.send("ready")
+    while True:
+        try:
+            message, pieces = pickle.loads(pipe.recv_bytes())
+        except EOFError:
+            return
+        try:
+            answer: Any = worker.answer(message, pieces)
+        except Exception as error:
+            answer = Failure.of(error)
+        pipe.send(answer)
+
+
+def _end_with_parent(life: Connection) -> None:
+    with contextlib.suppress(EOFError, OSError):
+        life.recv_bytes()
+    os._exit(1)
+
+
+class _Worker:
+    def __init__(self, setup: Setup, number: int, queue: Connection) -> None:
+        from ..run import workplace  # which imports the executors
+
+        self.number, self.board, self.store, self._queue = number, setup.board, setup.store, queue
+        self._lock = setup.store.hold()
+        self.board.current[number] = -1
+        config = setup.config
+        if config.device == "cuda":  # one GPU after the other
+            config = config.replace(device=f"cuda:{number % torch.cuda.device_count()}")
+        data, model = pickle.loads(setup.given)
+        place = workplace(config, data, model, None)
+        initial = self.board.initial.to(place.initial.device)
+        self.place: Workplace = replace(place, initial=initial, store=self.store, threads=setup.threads)
+
+    def answer(self, message: tuple[Any, ...], pieces: Sequence[Any]) -> tuple[list[int], Any]:
+        kind, *rest = message
+        taken: list[int] = []
+        work = self._train if kind == "train" else self._evaluate
+        return taken, work(self._take(pieces, taken), *rest)
+
+    def _take(self, pieces: Sequence[Any], taken: list[int]) -> Iterator[Any]:
+        """The next pieces of the queue, until it is empty."""
+        while True:
+            try:
+                number = int.from_bytes(os.read(self._queue.fileno(), 4), "little")
+            except BlockingIOError:
+                return
+            taken.append(number)
+            yield pieces[number]
+
+    def _train(self, pieces: Iterator[list[tuple[int, int, float, int, int]]], round: int, lr: float) -> list[Report]:
+        place, board = self.place, self.board
+        device = place.initial.device
+        state = {name: vector.to(device) for name, vector in board.state.items()}
+        server = Server(round, lr, board.model.to(device), state, place.data.num_clients)
+        rows = board.sums[self.number].to(device).zero_()
+        sums = Sums.over(rows, place.method.client_state)
+        for piece in pieces:
+            for client, epochs, weight, old, new in piece:
+                board.current[self.number] = client
+                self.store.borrow(client, old, new)
+                run_client(place, server, Task(client, epochs, weight), sums)
+        board.current[self.number] = -1
+        board.sums[self.number].copy_(rows)  # on a CPU they are the same
+        return sums.reports
+
+    def _evaluate(self, pieces: Iterator[tuple[int, range]]) -> list[tuple[int, range, list[tuple[int, float]]]]:
+        place, config = self.place, self.place.config
+        return [
+            (
+                which,
+                numbers,
+                evaluate_batches(
+                    place.trainer.model, self.board.evaluated[which], place.data, config.eval_batch_size, numbers
+                ),
+            )
+            for which, numbers in pieces
+        ]
