@@ -26,7 +26,7 @@ from ...typed import ConfigError
 from ..errors import Interrupted, SimulationError
 
 _log = logging.getLogger(__name__)
-_MOST_DEATHS = 3  # with the same client
+_MOST_DEATHS = 3  # with the same client in a round, or one after the other before they were ready
 _LOOK = 0.1  # seconds between two looks at whether to stop
 PIECES = 500  # at most: their numbers must fit into the smallest pipe that a kernel gives
 
@@ -78,6 +78,7 @@ class Pool:
             raise ConfigError("executor = processes cannot be used in a daemonic process; use executor = serial there")
         self._target, self._arguments, self._busy_with, self._stop = target, arguments, busy_with, stop
         self._deaths: Counter[int] = Counter()
+        self._stillborn = 0
         # Never a plain fork: OpenMP's threads do not survive one.  The server has imported everything and computes
         # nothing, so what is forked from it is ready at once.
         self._context = multiprocessing.get_context("forkserver")
@@ -184,6 +185,8 @@ class Pool:
                 raise answer.again()
             if worker.state == "busy":
                 answers.append((worker, answer))
+            else:
+                self._stillborn = 0
             worker.state = "idle"
         return answers
 
@@ -192,17 +195,19 @@ class Pool:
         code, client = dead.process.exitcode or 0, self._busy_with(dead.number)
         how = f"was killed ({signal.Signals(-code).name})" if code < 0 else f"ended with exit code {code}"
         if dead.state == "starting":
-            raise SimulationError(
-                f"a worker {how} before it was ready: is there enough memory for {len(self._workers)} of them? Set "
-                "workers to fewer, or find out more with executor = serial. A script that starts a run must do so "
-                'below `if __name__ == "__main__":`'
-            )
-        if dead.state == "busy" and client >= 0:
+            self._stillborn += 1
+            if self._stillborn == _MOST_DEATHS:
+                raise SimulationError(
+                    f"{_MOST_DEATHS} workers died before they were ready, the last one {how}: is there enough memory "
+                    f"for {len(self._workers)} of them? Set workers to fewer, or see why with executor = serial. A "
+                    'script that starts a run must do so below `if __name__ == "__main__":`'
+                )
+        elif dead.state == "busy" and client >= 0:
             self._deaths[client] += 1
             if self._deaths[client] == _MOST_DEATHS:
                 raise SimulationError(
-                    f"a worker {how} for the {_MOST_DEATHS}rd time while it trained client {client}: out of memory? "
-                    "Use fewer workers, or train this client alone to see why: executor = serial"
+                    f"client {client} was the end of {_MOST_DEATHS} workers, the last one {how}: out of memory? Use "
+                    "fewer workers, or train it alone to see why, with executor = serial"
                 )
         _log.warning("worker %d %s; another takes its place, and its clients run again", dead.number, how)
         dead.pipe.close()
