@@ -15,6 +15,7 @@ from ..config import Config
 from ..data.federated import FederatedData
 from . import fixed_point, sampling
 from .errors import ClientError, SimulationError
+from .parts import Part
 from .store import ClientStore
 from .trainer import LocalRun, Trainer
 
@@ -75,6 +76,7 @@ class Workplace:
     initial: Tensor  # [P]
     step_flops: int  # of a local step
     threads: int
+    part: Part  # of the clients' records that are kept here
     stop: Callable[[], bool] = lambda: False  # asked for in every local step
     given: tuple[FederatedData | None, nn.Module | None] = (None, None)  # what takes the place of what config names
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 
@@ -22,6 +23,15 @@ class ClientError(SimulationError):
 
     def add_hint(self, hint: str) -> None:
         self.args = (f"{self.args[0]}; {hint}",)
+
+
+def portable(error: Exception) -> Exception:
+    """The error, or what is left of it if it cannot be sent to another process."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return SimulationError(f"{type(error).__name__}: {error}")
+    return error
 
 
 class Interrupted(SimulationError):

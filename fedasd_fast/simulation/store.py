@@ -75,6 +75,10 @@ class ClientStore:
             self._replace(client, self._reserved.pop(client))
         self._release()
 
+    def like(self, directory: Path | None) -> ClientStore:
+        """Another store of such records."""
+        return ClientStore(self.names, self._size, self._dtype, directory)
+
     def lend(self) -> Lent:
         """For processes that write to reserved slots: what is picked up there."""
         if self._directory is None and self._memory is None:

@@ -23,7 +23,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Literal
 
 from ...typed import ConfigError
-from ..errors import Interrupted, SimulationError
+from ..errors import Interrupted, SimulationError, portable
 
 _log = logging.getLogger(__name__)
 _MOST_DEATHS = 3  # with the same client in a round, or one after the other before they were ready
@@ -40,12 +40,7 @@ class Failure:
 
     @staticmethod
     def of(error: Exception) -> Failure:
-        trace = traceback.format_exc()
-        try:
-            pickle.loads(pickle.dumps(error))
-        except Exception:  # not every error can travel
-            error = SimulationError(f"{type(error).__name__}: {error}")
-        return Failure(error, trace)
+        return Failure(portable(error), traceback.format_exc())
 
     def again(self) -> Exception:
         self.error.__cause__ = RuntimeError(f"in a worker:\n{self.trace}")

@@ -69,11 +69,10 @@ class _Worker:
         self.number, self.board, self.store, self._queue = number, setup.board, setup.store, queue
         self._lock = setup.store.hold()
         self.board.current[number] = -1
-        config = setup.config
-        if config.device == "cuda":  # one GPU after the other
-            config = config.replace(device=f"cuda:{number % torch.cuda.device_count()}")
+        if setup.config.device == "cuda":  # one GPU after the other
+            torch.cuda.set_device(number % torch.cuda.device_count())
         data, model = pickle.loads(setup.given)
-        place = workplace(config, data, model, None)
+        place = workplace(setup.config, data, model, None)
         initial = self.board.initial.to(place.initial.device)
         self.place: Workplace = replace(place, initial=initial, store=self.store, threads=setup.threads)
 
