@@ -17,11 +17,13 @@ from torch import Tensor
 from ..config import Config
 from ..typed import ConfigError
 from .errors import SimulationError, portable
+from .meeting import meet
 
 NOT_LAUNCHED = "executor = torchrun is for runs that torchrun starts"
 T = TypeVar("T")
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 _OWN = ("data_dir", "out", "name")  # settings that may differ from one machine to the next
+_START = timedelta(minutes=10)  # for all ranks to be there
 _PATIENCE = timedelta(days=1)  # the slowest rank of a round; lost machines are noticed by torchrun itself
 
 
@@ -51,16 +53,20 @@ class Ranks:
 
 class Together(Ranks):
     def __init__(self) -> None:
-        import torch.distributed as dist
+        import torch.distributed
 
-        self._dist = dist
+        self._dist: Any = torch.distributed
+        dist = self._dist
         self._ours = not dist.is_initialized()  # else the caller's
         gpus = torch.cuda.device_count()
         if gpus:
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % gpus)
         with _lost_ranks():
             if self._ours:
-                dist.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo", timeout=_PATIENCE)
+                store, rank, world = next(dist.rendezvous("env://", timeout=_START))
+                store = dist.PrefixStore(meet(store, rank, world, _START), store)
+                backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
+                dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=_PATIENCE)
             self._texts = dist.new_group(backend="gloo", timeout=_PATIENCE)  # objects travel through main memory
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
 

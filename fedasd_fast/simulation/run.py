@@ -85,7 +85,8 @@ def simulate(
             refuse_what_cannot_fit(runner.place)
             return runner.start(callbacks)
         folder, stop = _folder(Path(config.out), ranks), StopRequests()
-        if ranks.from_leader(lambda: restarts() > 0 and folder.holds_a_run()):  # by torchrun, after a rank was lost
+        again = max(ranks.gather(restarts())) > 0  # by torchrun, after a rank was lost
+        if again and ranks.from_leader(folder.holds_a_run):
             return _go_on(folder, config, data, model, callbacks, ranks)
         ranks.from_leader(folder.refuse_a_run)
         runner = _Runner(config, data, model, folder, stop, ranks)
