@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -79,6 +80,20 @@ class Workplace:
     part: Part  # of the clients' records that are kept here
     stop: Callable[[], bool] = lambda: False  # asked for in every local step
     given: tuple[FederatedData | None, nn.Module | None] = (None, None)  # what takes the place of what config names
+
+    @property
+    def workers(self) -> int:
+        """How many processes on this machine train at once."""
+        if self.config.executor == "torchrun":
+            return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        if self.config.executor != "processes":
+            return 1
+        if self.config.workers:
+            return self.config.workers
+        if self.initial.is_cuda:
+            return torch.cuda.device_count() if self.config.device == "cuda" else 1
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return max(1, cores // self.threads)
 
     @cached_property
     def total_size(self) -> int:

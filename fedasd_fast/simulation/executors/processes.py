@@ -6,11 +6,9 @@ in the queue, so that workers finish together.  Each worker has sums of its own,
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from ...algorithms import Server
@@ -26,7 +24,7 @@ from .worker import Setup, main
 class Processes(Executor):
     def __init__(self, place: Workplace) -> None:
         super().__init__(place)
-        self.workers = place.config.workers or max(1, _available(place) // place.threads)
+        self.workers = place.workers
         self._pool: Pool | None = None
 
     def start(self) -> None:
@@ -108,12 +106,6 @@ class Processes(Executor):
                 room = least - steps[task.client]
             pieces[-1].append((task.client, task.epochs, task.weight, *slots[task.client]))
         return pieces
-
-
-def _available(place: Workplace) -> int:
-    if place.initial.is_cuda:
-        return torch.cuda.device_count() * place.threads if place.config.device == "cuda" else place.threads
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _pickled(place: Workplace) -> bytes:
