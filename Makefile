@@ -13,6 +13,8 @@ JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 # The torch-free CUDA library, for every architecture since Turing.
 NVCC       ?= nvcc
 CUDA_ARCHS ?= 75 80 86 89 90 100 120
+# All of them take minutes: the tests compile for the oldest, and for the newest of both lines.
+TEST_CUDA_ARCHS := 75 90 120
 NVCC_FLAGS := -std=c++17 -O3 -Xptxas -v -Xcompiler -fPIC,-Wall,-Wextra,-Wno-unknown-pragmas \
               $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a))
 CUDA_OBJECTS := $(patsubst csrc/cuda/%.cu,$(CUDA)/%.o,$(wildcard csrc/cuda/*.cu))
@@ -58,7 +60,7 @@ test: test-core test-cuda test-python
 
 # Compiles only; the Python tests read what ptxas said.
 test-cuda:
-	@if command -v $(NVCC) >/dev/null; then $(MAKE) --no-print-directory cuda; \
+	@if command -v $(NVCC) >/dev/null; then $(MAKE) --no-print-directory cuda CUDA=build/cuda-test CUDA_ARCHS="$(TEST_CUDA_ARCHS)"; \
 	else echo "== no nvcc: the CUDA kernels are not compiled, only run on the CPU by the C++ tests"; fi
 
 test-python: $(STAMP)
@@ -72,18 +74,18 @@ test-core: $(VENV)/.tools
 	PATH="$(abspath $(BIN)):$$PATH" ctest --test-dir $(CORE) --output-on-failure -j$(JOBS)
 
 # ptxas writes to stderr; its output stays beside the object, so that the table needs no second compilation.
-$(CUDA)/%.o: csrc/cuda/%.cu $(wildcard csrc/cuda/*.cuh csrc/cuda/*.h csrc/asd/*.h)
+$(CUDA)/%.o: csrc/cuda/%.cu $(wildcard csrc/cuda/*.cuh csrc/cuda/*.h csrc/asd/*.h csrc/update/*.h)
 	@mkdir -p $(CUDA)
 	$(NVCC) $(NVCC_FLAGS) -c $< -o $@ > $(CUDA)/$*.log 2>&1 || (cat $(CUDA)/$*.log; exit 1)
 
 $(CUDA)/libfedasd_cuda.so: $(CUDA_OBJECTS)
 	$(NVCC) -shared -o $@ $^
 
-$(CUDA)/%.ptx: csrc/cuda/%.cu $(wildcard csrc/cuda/*.cuh csrc/cuda/*.h csrc/asd/*.h)
+$(CUDA)/%.ptx: csrc/cuda/%.cu $(wildcard csrc/cuda/*.cuh csrc/cuda/*.h csrc/asd/*.h csrc/update/*.h)
 	@mkdir -p $(CUDA)
 	$(NVCC) -std=c++17 -O3 -arch=compute_$(firstword $(CUDA_ARCHS)) -ptx $< -o $@
 
-$(CUDA)/kernels.md: $(CUDA)/libfedasd_cuda.so $(CUDA)/cached_f32.ptx $(CUDA)/raw_f32.ptx benchmarks/ptxas.py
+$(CUDA)/kernels.md: $(CUDA)/libfedasd_cuda.so $(CUDA)/cached_f32.ptx $(CUDA)/raw_f32.ptx $(CUDA)/update.ptx benchmarks/ptxas.py
 	$(PYTHON) -m benchmarks.ptxas $(CUDA_OBJECTS:.o=.log) > $@
 
 cuda:

@@ -14,6 +14,7 @@ KERNEL = re.compile(
     r"(?:8WarpTeamI(?P<warp_type>[fd])Li(?P<lanes>\d+)ELi(?P<slots>\d+)EE|9BlockTeamI(?P<block_type>[fd])E)E"
     r"(?:Lb(?P<cached>[01])ELb(?P<kl>[01])E)?"
 )
+UPDATE = re.compile(r"(?:update_kernelINS0_\d+(?P<row>Step|Ascent)RowI|accumulate_kernelI)(?P<type>[fd])E")
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for 'sm_(\w+)'")
 STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 USED = re.compile(r"Used (\d+) registers(?:.*?, (\d+) bytes smem)?")
@@ -51,14 +52,18 @@ class Kernel:
     stack: int
     spills: int
 
-    def place(self) -> tuple[str, bool, int]:
+    def place(self) -> tuple[bool, str, bool, int]:
         """In the table: by purpose, type and length of row."""
-        return self.name.split(" f")[0], self.double, self.classes or sys.maxsize
+        return self.update, self.name.split(" f")[0], self.double, self.classes or sys.maxsize
+
+    @property
+    def update(self) -> bool:
+        return self.name.startswith("update")
 
     @property
     def threads(self) -> int:
-        """Of a block where several blocks share the work (csrc/cuda/asd.cu)."""
-        return 128 if self.classes else 256 if self.double else 512
+        """Of a block where several blocks share the work (csrc/cuda/asd.cu, update.cuh)."""
+        return 256 if self.update else 128 if self.classes else 256 if self.double else 512
 
     @property
     def warps(self) -> int:
@@ -87,18 +92,11 @@ def read(log: str) -> Iterator[Kernel]:
             # The kernel's own line, and one for each function it calls.
             stack, spills = max(stack, int(found[1])), max(spills, int(found[2]) + int(found[3]))
         elif (found := USED.search(line)) and entry:
-            kernel = KERNEL.search(entry[1])
-            if not kernel:
-                raise ValueError(f"unknown kernel {entry[1]}; teach benchmarks/ptxas.py its name")
-            g = kernel.groupdict()
-            double = (g["warp_type"] or g["block_type"]) == "d"
-            row = f"{g['lanes']} lanes x {g['slots']}" if g["lanes"] else "block a row"
-            what = "cache" if g["kind"] == "build_cache" else "cached" if g["cached"] == "1" else "raw"
-            loss = "" if g["kl"] is None else " kl" if g["kl"] == "1" else " reverse_kl, js"
+            name, classes, double = _describe(entry[1])
             yield Kernel(
-                name=f"{what}{loss}, {'f64' if double else 'f32'}, {row}",
+                name=name,
                 arch=entry[2],
-                classes=int(g["lanes"]) * int(g["slots"]) if g["lanes"] else None,
+                classes=classes,
                 double=double,
                 registers=int(found[1]),
                 shared=int(found[2] or 0),
@@ -106,6 +104,23 @@ def read(log: str) -> Iterator[Kernel]:
                 spills=spills,
             )
             entry, stack, spills = None, 0, 0
+
+
+def _describe(symbol: str) -> tuple[str, int | None, bool]:
+    """Name, longest row and whether it computes in double."""
+    if update := UPDATE.search(symbol):
+        what = {"Step": "step", "Ascent": "ascent", None: "accumulation"}[update["row"]]
+        return f"update: {what}, {'f64' if update['type'] == 'd' else 'f32'}", None, update["type"] == "d"
+    kernel = KERNEL.search(symbol)
+    if not kernel:
+        raise ValueError(f"unknown kernel {symbol}; teach benchmarks/ptxas.py its name")
+    g = kernel.groupdict()
+    double = (g["warp_type"] or g["block_type"]) == "d"
+    row = f"{g['lanes']} lanes x {g['slots']}" if g["lanes"] else "block a row"
+    what = "cache" if g["kind"] == "build_cache" else "cached" if g["cached"] == "1" else "raw"
+    loss = "" if g["kl"] is None else " kl" if g["kl"] == "1" else " reverse_kl, js"
+    classes = int(g["lanes"]) * int(g["slots"]) if g["lanes"] else None
+    return f"{what}{loss}, {'f64' if double else 'f32'}, {row}", classes, double
 
 
 def table(kernels: Iterable[Kernel]) -> str:

@@ -59,7 +59,7 @@ PLACES: list[tuple[Any, str, str]] = [
     (torch.Tensor, "backward", "backward"),
     (update, "step", "update"),
     (update, "ascend", "update"),
-    (fixed_point, "to_fixed", "aggregation"),
+    (fixed_point, "accumulate", "aggregation"),
     (ClientStore, "write", "client state"),
     (ClientStore, "read", "client state"),
 ]

@@ -55,7 +55,10 @@ def test_build_info_tells_what_is_active():
     assert info["torch_built"].split(".")[:2] == torch.__version__.split(".")[:2]
 
 
-@pytest.mark.parametrize("op", ["asd_objective", "asd_loss_and_grad", "teacher_cache"])
+OPS = ["asd_objective", "asd_loss_and_grad", "teacher_cache", "local_step_", "ascend_", "accumulate_"]
+
+
+@pytest.mark.parametrize("op", OPS)
 def test_ops_are_registered_for_the_devices_that_were_built(op):
     for device in ("cpu", "cuda"):
         registered = torch._C._dispatch_has_kernel_for_dispatch_key(f"fedasd::{op}", device.upper())

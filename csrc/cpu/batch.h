@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "../asd/problem.h"
+#include "update_kernels.h"
 
 namespace fedasd::cpu {
 
@@ -45,6 +46,7 @@ struct Kernels {
   double (*finish)(const Client&, const Options&);
   void (*cache_rows)(const Client&, const Options&, const CacheRows&, int64_t begin, int64_t end);
   void (*finish_cache)(const Client&, const Options&, const CacheRows&);
+  UpdateKernels update;
 };
 
 // The best set this CPU runs, or the one named by FEDASD_CPU_CAPABILITY (avx512, avx2, generic).

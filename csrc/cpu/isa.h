@@ -1,4 +1,4 @@
-// Compiles the row passes for one instruction set; included last by kernels_<isa>.cpp.
+// Compiles the passes for one instruction set; included last by kernels_<isa>.cpp.
 //
 // Every standard header comes before the target is switched: an inline library function compiled for
 // AVX-512 could otherwise be the copy the linker keeps for the whole program.
@@ -32,6 +32,7 @@ FEDASD_PRAGMA(GCC target(FEDASD_TARGET))
 #endif
 
 #include "../asd/formulas.h"  // for this target: its functions take vectors
+#include "../update/formulas.h"
 
 namespace fedasd::cpu::FEDASD_ISA {
 namespace {
@@ -45,12 +46,15 @@ template <class T>
 constexpr int64_t kTransposedClasses = 2 * kLanes<T>;
 
 #include "rows.inl"
+
+#include "update.inl"
 }  // namespace
 
 #define FEDASD_STRING_(x) #x
 #define FEDASD_STRING(x) FEDASD_STRING_(x)
 extern const Kernels table;
-const Kernels table = {FEDASD_STRING(FEDASD_ISA), teacher_rows, normalise, student_rows, finish, cache_rows, finish_cache};
+const Kernels table = {FEDASD_STRING(FEDASD_ISA), teacher_rows, normalise, student_rows, finish, cache_rows, finish_cache,
+                       {squares, step, ascend, accumulate}};
 
 }  // namespace fedasd::cpu::FEDASD_ISA
 

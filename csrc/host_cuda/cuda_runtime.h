@@ -108,6 +108,8 @@ struct Same { using type = T; };  // as in launch(): the pointer alone says what
 template <class T>
 HOST_CUDA_INLINE T __ldg(const T* p) { return host_cuda::load(p, host_cuda::Memory::plain); }
 template <class T>
+HOST_CUDA_INLINE T __ldca(const T* p) { return host_cuda::load(p, host_cuda::Memory::plain); }
+template <class T>
 HOST_CUDA_INLINE T __ldcs(const T* p) { return host_cuda::load(p, host_cuda::Memory::plain); }
 template <class T>
 HOST_CUDA_INLINE void __stwb(T* p, typename host_cuda::Same<T>::type x) { host_cuda::store(p, x, host_cuda::Memory::plain); }
@@ -173,6 +175,11 @@ HOST_CUDA_INLINE float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, 
 HOST_CUDA_INLINE double __dadd_rn(double a, double b) { return a + b; }
 HOST_CUDA_INLINE double __dsub_rn(double a, double b) { return a - b; }
 HOST_CUDA_INLINE double __dmul_rn(double a, double b) { return a * b; }
+// To the nearest, halves to even; what does not fit becomes the nearest that does, NaN the smallest.
+HOST_CUDA_INLINE long long __double2ll_rn(double x) {
+  if (!(x > -0x1p63)) return -0x7fffffffffffffff - 1;
+  return x < 0x1p63 ? static_cast<long long>(nearbyint(x)) : 0x7fffffffffffffff;
+}
 
 template <class T>
 HOST_CUDA_INLINE std::enable_if_t<std::is_integral_v<T>, T> min(T a, T b) { return b < a ? b : a; }

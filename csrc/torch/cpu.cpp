@@ -1,10 +1,14 @@
-// The ops on CPU tensors: csrc/cpu/asd.h on their memory.
+// The ops on CPU tensors: csrc/cpu/asd.h and csrc/cpu/update.h on their memory.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
+#include <cmath>
+
 #include "../cpu/asd.h"
+#include "../cpu/update.h"
 #include "problem.h"
+#include "update.h"
 
 namespace fedasd {
 namespace {
@@ -43,12 +47,33 @@ CacheTensors teacher_cache(FEDASD_CACHE_PARAMETERS) {
   return {std::move(cache.rows), std::move(cache.constant), std::move(cache.log_weight)};
 }
 
+void local_step(FEDASD_STEP_PARAMETERS) {
+  const LocalStep p = read_step(FEDASD_STEP_ARGUMENTS);
+  for (int64_t k = 0; k < p.clients; ++k) {
+    TORCH_CHECK_VALUE(p.lr.at(k) >= 0 && std::isfinite(p.lr.at(k)), "lr[", k, "] = ", p.lr.at(k),
+                      "; expected a positive number, or 0 for a client that has finished");
+    TORCH_CHECK_VALUE(std::isfinite(p.decay.at(k)), "decay[", k, "] = ", p.decay.at(k), "; expected a finite number");
+  }
+  cpu::local_step(p, parallel());
+}
+
+void ascend(FEDASD_ASCEND_PARAMETERS) { cpu::ascend(read_ascent(FEDASD_ASCEND_ARGUMENTS), parallel()); }
+
+void accumulate(FEDASD_ACCUMULATE_PARAMETERS) {
+  Scaled scaled;
+  read_accumulation(FEDASD_ACCUMULATE_ARGUMENTS, scaled);
+  cpu::accumulate(scaled.problem, parallel());
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(fedasd, CPU, m) {
   m.impl("asd_objective", asd_objective);
   m.impl("asd_loss_and_grad", asd_loss_and_grad);
   m.impl("teacher_cache", teacher_cache);
+  m.impl("local_step_", local_step);
+  m.impl("ascend_", ascend);
+  m.impl("accumulate_", accumulate);
 }
 
 }  // namespace fedasd

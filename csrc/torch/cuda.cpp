@@ -1,11 +1,13 @@
-// The ops on CUDA tensors: csrc/cuda/asd.h on their memory.  Compiled only where CUDA is built in (setup.py).
+// The ops on CUDA tensors: csrc/cuda/asd.h and csrc/cuda/update.h on their memory.  Compiled only where CUDA is built in (setup.py).
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 
 #include "../cuda/asd.h"
+#include "../cuda/update.h"
 #include "problem.h"
+#include "update.h"
 
 namespace fedasd {
 namespace {
@@ -47,12 +49,36 @@ CacheTensors teacher_cache(FEDASD_CACHE_PARAMETERS) {
   return {std::move(cache.rows), std::move(cache.constant), std::move(cache.log_weight)};
 }
 
+void local_step(FEDASD_STEP_PARAMETERS) {
+  const LocalStep p = read_step(FEDASD_STEP_ARGUMENTS);
+  const c10::cuda::CUDAGuard device(w.device());
+  Workspace workspace{w.options(), {}};
+  cuda::local_step(p, std::ref(workspace), c10::cuda::getCurrentCUDAStream());
+}
+
+void ascend(FEDASD_ASCEND_PARAMETERS) {
+  const Ascent p = read_ascent(FEDASD_ASCEND_ARGUMENTS);
+  const c10::cuda::CUDAGuard device(w.device());
+  Workspace workspace{w.options(), {}};
+  cuda::ascend(p, std::ref(workspace), c10::cuda::getCurrentCUDAStream());
+}
+
+void accumulate(FEDASD_ACCUMULATE_PARAMETERS) {
+  Scaled scaled;
+  read_accumulation(FEDASD_ACCUMULATE_ARGUMENTS, scaled);
+  const c10::cuda::CUDAGuard device(total.device());
+  cuda::accumulate(scaled.problem, c10::cuda::getCurrentCUDAStream());
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(fedasd, CUDA, m) {
   m.impl("asd_objective", asd_objective);
   m.impl("asd_loss_and_grad", asd_loss_and_grad);
   m.impl("teacher_cache", teacher_cache);
+  m.impl("local_step_", local_step);
+  m.impl("ascend_", ascend);
+  m.impl("accumulate_", accumulate);
 }
 
 }  // namespace fedasd

@@ -9,9 +9,11 @@
 #include <torch/version.h>
 
 #include <string>
+#include <vector>
 
 #include "../cpu/batch.h"
 #include "ops.h"
+#include "update.h"
 
 namespace {
 
@@ -28,6 +30,15 @@ void read(PyObject* object, std::optional<at::Tensor>& value) {
 void read(PyObject* object, double& value) {
   value = PyFloat_AsDouble(object);
   if (value == -1.0 && PyErr_Occurred()) throw python_error();
+}
+void read(PyObject* object, std::optional<double>& value) {
+  if (object != Py_None) read(object, value.emplace());
+}
+void read(PyObject* object, std::vector<double>& value) {
+  const auto items = pybind11::reinterpret_steal<pybind11::object>(PySequence_Fast(object, "expected a list of numbers"));
+  if (!items) throw python_error();
+  value.resize(size_t(PySequence_Fast_GET_SIZE(items.ptr())));
+  for (size_t i = 0; i < value.size(); ++i) read(PySequence_Fast_GET_ITEM(items.ptr(), Py_ssize_t(i)), value[i]);
 }
 void read(PyObject* object, int64_t& value) {
   value = PyLong_AsLongLong(object);
@@ -52,33 +63,69 @@ PyObject* wrap(const LossAndGrad& pair) {
   return PyTuple_Pack(2, loss.ptr(), grad.ptr());
 }
 
+// What keeps an argument while the op runs.
+template <class Parameter>
+struct Kept {
+  using type = std::decay_t<Parameter>;
+};
+template <>
+struct Kept<at::ArrayRef<double>> {
+  using type = std::vector<double>;
+};
+
 template <class Result, class... Parameters>
 PyObject* call(const c10::TypedOperatorHandle<Result(Parameters...)>& op, PyObject* const* args, Py_ssize_t count) {
   TORCH_CHECK_TYPE(count == Py_ssize_t(sizeof...(Parameters)), "expected ", sizeof...(Parameters), " arguments, got ", count);
-  std::tuple<std::decay_t<Parameters>...> values;
+  std::tuple<typename Kept<Parameters>::type...> values;
   std::apply([&](auto&... value) { (read(*args++, value), ...); }, values);
-  const Result result = [&] {
+  auto run = [&] {
     pybind11::gil_scoped_release no_gil;
     return std::apply([&](const auto&... value) { return op.call(value...); }, values);
-  }();
-  return wrap(result);
+  };
+  if constexpr (std::is_void_v<Result>) {
+    run();
+    Py_RETURN_NONE;
+  } else {
+    return wrap(run());
+  }
 }
 
-template <class Result>
-auto objective_op(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Result(FEDASD_OBJECTIVE_PARAMETERS)>();
+template <class Signature>
+auto typed_op(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
 PyObject* asd_objective(PyObject*, PyObject* const* args, Py_ssize_t count) {
   HANDLE_TH_ERRORS
-  static const auto op = objective_op<at::Tensor>("fedasd::asd_objective");
+  static const auto op = typed_op<at::Tensor(FEDASD_OBJECTIVE_PARAMETERS)>("fedasd::asd_objective");
   return call(op, args, count);
   END_HANDLE_TH_ERRORS
 }
 
 PyObject* asd_loss_and_grad(PyObject*, PyObject* const* args, Py_ssize_t count) {
   HANDLE_TH_ERRORS
-  static const auto op = objective_op<LossAndGrad>("fedasd::asd_loss_and_grad");
+  static const auto op = typed_op<LossAndGrad(FEDASD_OBJECTIVE_PARAMETERS)>("fedasd::asd_loss_and_grad");
+  return call(op, args, count);
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* local_step(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  static const auto op = typed_op<void(FEDASD_STEP_PARAMETERS)>("fedasd::local_step_");
+  return call(op, args, count);
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* ascend(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  static const auto op = typed_op<void(FEDASD_ASCEND_PARAMETERS)>("fedasd::ascend_");
+  return call(op, args, count);
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* accumulate(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  static const auto op = typed_op<void(FEDASD_ACCUMULATE_PARAMETERS)>("fedasd::accumulate_");
   return call(op, args, count);
   END_HANDLE_TH_ERRORS
 }
@@ -88,6 +135,12 @@ PyMethodDef fast_calls[] = {
      "torch.ops.fedasd.asd_objective, positional arguments only"},
     {"asd_loss_and_grad", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(asd_loss_and_grad)), METH_FASTCALL,
      "torch.ops.fedasd.asd_loss_and_grad, positional arguments only"},
+    {"local_step_", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(local_step)), METH_FASTCALL,
+     "torch.ops.fedasd.local_step_, positional arguments only"},
+    {"ascend_", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(ascend)), METH_FASTCALL,
+     "torch.ops.fedasd.ascend_, positional arguments only"},
+    {"accumulate_", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(accumulate)), METH_FASTCALL,
+     "torch.ops.fedasd.accumulate_, positional arguments only"},
     {nullptr, nullptr, 0, nullptr}};
 
 pybind11::dict build_info() {

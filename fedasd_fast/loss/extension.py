@@ -48,11 +48,27 @@ def missing(device: str) -> str:
     return reason or f"this build has no fused kernels for {device!r} tensors (it has: {', '.join(devices)})"
 
 
+def use_fused(implementation: str, tensor: torch.Tensor) -> bool:
+    """What `implementation` ("auto", "fused" or "reference") means for this tensor's device."""
+    has_kernel = tensor.device.type in devices
+    if implementation == "auto":
+        if not has_kernel:
+            warn_once()
+        return has_kernel
+    if implementation == "fused":
+        if not has_kernel:
+            raise RuntimeError(f"implementation = 'fused', but {missing(tensor.device.type)}")
+        return True
+    if implementation == "reference":
+        return False
+    raise ValueError(f"implementation = {implementation!r}; expected 'auto', 'fused' or 'reference'")
+
+
 def warn_once() -> None:
     global _warned
     if not _warned and not available:
         _warned = True
-        warnings.warn(f"fedasd_fast runs on its slower PyTorch reference: {reason}", RuntimeWarning, stacklevel=4)
+        warnings.warn(f"fedasd_fast runs on its slower PyTorch reference: {reason}", RuntimeWarning, stacklevel=5)
 
 
 def build_info() -> dict[str, Any]:

@@ -16,18 +16,7 @@ from .checks import check_logits
 def _fused(implementation: str, student_logits: Tensor) -> bool:
     if not isinstance(student_logits, Tensor):
         raise TypeError(f"student_logits is a {type(student_logits).__name__}; expected a torch.Tensor")
-    has_kernel = student_logits.device.type in extension.devices
-    if implementation == "auto":
-        if not has_kernel:
-            extension.warn_once()
-        return has_kernel
-    if implementation == "fused":
-        if not has_kernel:
-            raise RuntimeError(f"implementation = 'fused', but {extension.missing(student_logits.device.type)}")
-        return True
-    if implementation == "reference":
-        return False
-    raise ValueError(f"implementation = {implementation!r}; expected 'auto', 'fused' or 'reference'")
+    return extension.use_fused(implementation, student_logits)
 
 
 def _teacher(teacher: Tensor | TeacherRows, prior: Tensor | None, key: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -189,14 +189,14 @@ def run_client(place: Workplace, server: Server, task: Task, sums: Sums) -> None
         sums.reports.append(Report(task.client, 0, 0, float("nan"), error=str(error)))
         return
     run, record, k = trained.run, trained.record, task.client
-    sums.mean += fixed_point.to_fixed(run.end, task.weight)
+    fixed_point.accumulate(sums.mean, run.end, task.weight)
     for name, before in trained.client.state.items():
-        sums.change[name] += fixed_point.to_fixed(trained.state[name] - before, 1 / place.data.num_clients)
+        fixed_point.accumulate(sums.change[name], trained.state[name] - before, 1 / place.data.num_clients)
     if sums.all_change is not None:
         share = place.share(k)
-        sums.all_change += fixed_point.to_fixed(run.end - place.initial, share)
-        if record:
-            sums.all_change -= fixed_point.to_fixed(record["upload"].to(run.end.device) - place.initial, share)
+        fixed_point.accumulate(sums.all_change, run.end - place.initial, share)
+        if record:  # the very integers that were added then: rounding is symmetric
+            fixed_point.accumulate(sums.all_change, record["upload"].to(run.end.device) - place.initial, -share)
     place.store.write(k, {**trained.state, "upload": run.end})
     distance = float(torch.linalg.vector_norm(run.end - server.model))
     sums.reports.append(Report(k, len(run.losses), run.samples, float(run.losses.double().mean()), distance))

@@ -8,8 +8,13 @@ LIMIT mean that training has diverged, and are refused before they are added.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
+
+from ..loss import extension
+from .update_checks import check_accumulation
 
 _SCALE = 2.0**44
 LIMIT = 2.0**17
@@ -18,6 +23,23 @@ LIMIT = 2.0**17
 def to_fixed(values: Tensor, weight: float) -> Tensor:
     """weight * values as int64; weights of one sum must not exceed 1 together."""
     return (values.double() * (weight * _SCALE)).round_().long()
+
+
+def accumulate(
+    total: Tensor, values: Tensor, weights: float | Sequence[float], *, implementation: str = "auto"
+) -> None:
+    """total += to_fixed(values, weight), in place and in one pass; with values [K, P] and K weights, of each row.
+
+    The compiled kernel gives the reference's very integers.
+    """
+    weights = [weights] if isinstance(weights, (int, float)) else list(weights)
+    if extension.use_fused(implementation, values):
+        op = torch.ops.fedasd.accumulate_.default if torch.compiler.is_compiling() else extension.module.accumulate_
+        op(total, values, weights)
+        return
+    check_accumulation(total, values, weights)
+    for row, weight in zip(values.unsqueeze(0) if values.dim() == 1 else values, weights, strict=True):
+        total += to_fixed(row, weight)
 
 
 def to_float(total: Tensor) -> Tensor:

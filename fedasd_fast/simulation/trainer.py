@@ -95,8 +95,7 @@ class Trainer:
         w, g = self.model.vector, self.model.gradient
         loss = self._backward(x, y, teacher)
         if correction.rho:
-            start = w.clone()  # w + e - e would not give w back
-            update.ascend(w, g, correction)
+            start = update.ascend(w, g, correction)
             self._backward(x, y, teacher)
             w.copy_(start)
         update.step(w, g, velocity, correction, self.config.optimizer, lr)

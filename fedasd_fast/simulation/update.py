@@ -1,4 +1,13 @@
-"""The local step on flat vectors, readable: w <- w - lr (clip(g + a w + v) + (weight_decay + decay) w)."""
+"""The client update on flat vectors, for one client [P] or for several at once [K, P]:
+
+    u  = g + a w + v
+    d  = min(1, clip / (||u|| + 1e-6)) u + decay w
+    d  = velocity <- momentum velocity + d             with momentum only
+    w <- w - lr d
+
+The `reference_` functions are what it means; where there is a compiled kernel for the device, one call does it all
+(docs/kernels.md).  Clients do not see each other: a row has the norm, the factor and the bits that it has alone.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +16,113 @@ from torch import Tensor
 
 from ..algorithms import Correction
 from ..config import Optimizer
+from ..loss import extension
+from . import update_ops
+from .update_checks import check_ascent, check_step
 
 
 def step(
-    w: Tensor, g: Tensor, velocity: Tensor | None, correction: Correction, optimizer: Optimizer, lr: float
+    w: Tensor,
+    g: Tensor,
+    velocity: Tensor | None,
+    correction: Correction,
+    optimizer: Optimizer,
+    lr: float | Tensor,
+    *,
+    implementation: str = "auto",
 ) -> None:
-    """Changes w (and velocity) in place; g is used up.  Clipping comes before weight decay, as torch.optim.SGD adds
-    the decay itself."""
-    if correction.quadratic:
-        g.add_(w, alpha=correction.quadratic)
-    if correction.linear is not None:
-        g.add_(correction.linear)
-    if optimizer.clip_norm is not None:
-        g.mul_((optimizer.clip_norm / (torch.linalg.vector_norm(g) + 1e-6)).clamp_(max=1.0))
-    decay = optimizer.weight_decay + correction.decay
-    if decay:
-        g.add_(w, alpha=decay)
+    """Changes w (and velocity) in place.  Clipping comes before weight decay, as torch.optim.SGD adds the decay
+    itself."""
+    local_step(
+        w, g, lr, quadratic=correction.quadratic, linear=correction.linear, clip_norm=optimizer.clip_norm,
+        decay=optimizer.weight_decay + correction.decay, velocity=velocity,
+        momentum=0.0 if velocity is None else optimizer.momentum, implementation=implementation,
+    )  # fmt: skip
+
+
+def local_step(
+    w: Tensor,  # [P] or [K, P]
+    g: Tensor,  # the same; not changed
+    lr: float | Tensor,  # or float64 [K]; a client whose lr is 0 has finished: its w and velocity stay as they are
+    *,
+    quadratic: float = 0.0,  # a
+    linear: Tensor | None = None,  # v [P] or [K, P]
+    clip_norm: float | None = None,
+    decay: float | Tensor = 0.0,  # or float64 [K]
+    velocity: Tensor | None = None,  # the same as w
+    momentum: float = 0.0,
+    norms: Tensor | None = None,  # float64 [K], or []: filled with ||u||, 0 of a finished client
+    implementation: str = "auto",
+) -> None:
+    """Changes w, velocity and norms in place; nothing else may share memory with them."""
+    if not extension.use_fused(implementation, w):
+        reference_step(w, g, lr, quadratic, linear, clip_norm, decay, velocity, momentum, norms)
+        return
+    lrs, lr = (lr, 0.0) if isinstance(lr, Tensor) else (None, lr)
+    decays, decay = (decay, 0.0) if isinstance(decay, Tensor) else (None, decay)
+    op = torch.ops.fedasd.local_step_.default if torch.compiler.is_compiling() else extension.module.local_step_
+    op(w, g, velocity, linear, decays, lrs, norms, quadratic, clip_norm, decay, lr, momentum)
+
+
+def ascend(
+    w: Tensor, g: Tensor, correction: Correction, saved: Tensor | None = None, *, implementation: str = "auto"
+) -> Tensor:
+    """w <- w + rho g / (||g|| + epsilon), the sharpness-aware ascent step of each client.
+
+    Returns `saved`, which holds w as it was (w + e - e would not give it back): w.copy_(saved) undoes the step.
+    """
+    saved = torch.empty_like(w) if saved is None else saved
+    rho, epsilon = correction.rho, correction.rho_epsilon
+    if not extension.use_fused(implementation, w):
+        reference_ascend(w, g, saved, rho, epsilon)
+    else:
+        op = torch.ops.fedasd.ascend_.default if torch.compiler.is_compiling() else extension.module.ascend_
+        op(w, g, saved, rho, epsilon)
+    return saved
+
+
+def reference_step(
+    w: Tensor,
+    g: Tensor,
+    lr: float | Tensor,
+    quadratic: float = 0.0,
+    linear: Tensor | None = None,
+    clip_norm: float | None = None,
+    decay: float | Tensor = 0.0,
+    velocity: Tensor | None = None,
+    momentum: float = 0.0,
+    norms: Tensor | None = None,
+) -> None:
+    check_step(w, g, lr, quadratic, linear, clip_norm, decay, velocity, momentum, norms)
+    rate, shrinkage = _column(lr, w), _column(decay, w)
+    finished = rate == 0
+    d = torch.add(g, w, alpha=quadratic)
+    if linear is not None:
+        d += linear
+    if clip_norm is not None or norms is not None:
+        norm = torch.linalg.vector_norm(d, dim=-1, keepdim=True)
+        if clip_norm is not None:
+            d *= (clip_norm / (norm + 1e-6)).clamp_(max=1.0)
+        if norms is not None:
+            norms.copy_(norm.masked_fill_(finished, 0.0).squeeze(-1))
+    d.addcmul_(w, shrinkage)
     if velocity is not None:
-        velocity.mul_(optimizer.momentum).add_(g)
-        g = velocity
-    w.add_(g, alpha=-lr)
+        d.add_(velocity, alpha=momentum)
+        velocity.copy_(torch.where(finished, velocity, d))
+    d.masked_fill_(finished, 0.0)  # whatever it was: w - 0 is w
+    w.addcmul_(d, rate, value=-1.0)
 
 
-def ascend(w: Tensor, g: Tensor, correction: Correction) -> None:
-    """w <- w + rho g / (||g|| + epsilon), the sharpness-aware ascent step."""
-    w.addcdiv_(g, torch.linalg.vector_norm(g) + correction.rho_epsilon, value=correction.rho)
+def reference_ascend(w: Tensor, g: Tensor, saved: Tensor, rho: float, epsilon: float) -> None:
+    check_ascent(w, g, saved, rho, epsilon)
+    saved.copy_(w)
+    w.addcdiv_(g, torch.linalg.vector_norm(g, dim=-1, keepdim=True) + epsilon, value=rho)
+
+
+def _column(number: float | Tensor, w: Tensor) -> Tensor:
+    """[1], or [K, 1] for one number a client."""
+    return torch.as_tensor(number, dtype=w.dtype, device=w.device).unsqueeze(-1)
+
+
+if extension.available:
+    update_ops.register()

@@ -8,12 +8,12 @@
 #include "asd_cases.h"
 #include "cuda/asd.h"
 #include "cuda/kernels.h"
+#include "on_host.h"
 
 namespace {
 
 using namespace cases;
-using host_cuda::device;
-using host_cuda::launches;
+using namespace on_host;
 
 struct HostCuda : Backend {
   void loss_and_gradient(const Problem& p, const std::vector<Memory>& memory) override {
@@ -32,31 +32,8 @@ struct HostCuda : Backend {
     fedasd::cuda::build_cache(p, nullptr);
   }
 
- private:
-  struct Registered {
-    explicit Registered(const std::vector<Memory>& all) : memory(all) {
-      for (const Memory& m : memory)
-        if (m.bytes) host_cuda::register_global(m.data, m.bytes, m.name, m.read_only);
-    }
-    ~Registered() {
-      for (const Memory& m : memory)
-        if (m.bytes) host_cuda::unregister_global(m.data);
-    }
-    const std::vector<Memory>& memory;
-  };
 };
 
-
-// A device of so many resident blocks, and a schedule.
-void set_device(int blocks, bool cooperative, uint64_t seed) { device() = {blocks, 1, cooperative, seed}; }
-
-// How many launches f makes.
-template <class F>
-host_cuda::Launches count(F f) {
-  launches() = {};
-  f();
-  return launches();
-}
 
 struct Shape {
   int64_t clients, batch, classes;
