@@ -194,10 +194,25 @@ class _Runner:
         rows = rows or []
         callbacks = callbacks if self.ranks.leads else ()
         out = self.folder.path if self.folder else None
-        for callback in callbacks:
-            callback.on_start(Run(self.config, out, list(rows)))
         try:
             self.executor.start()
+            for callback in callbacks:
+                callback.on_start(Run(self.config, out, list(rows)))
+            now = self._rounds(now, rows, callbacks)
+        finally:
+            self.executor.close()
+        self._checkpoint(now)
+        names = self.config.eval_models
+        result = Result(self.config, rows, {name: now.model(name) for name in names}, out, self.place.trainer.model)
+        if self.folder:
+            self.folder.write("models.pt", _state_dicts(result))
+        for callback in callbacks:
+            callback.on_end(result)
+        return result
+
+    def _rounds(self, now: State, rows: list[dict[str, Any]], callbacks: Sequence[Callback]) -> State:
+        """All rounds that are left; the state after the last, with its rows added to `rows`."""
+        try:
             while now.round < self.config.rounds:
                 after, row = self._round(now)
                 self.place.store.mark()  # from here on, and not before, this round is never rolled back
@@ -211,15 +226,7 @@ class _Runner:
             self.executor.close()  # first: nobody writes a record that is about to be forgotten
             self._stopped(now, error)
             raise
-        self.executor.close()
-        self._checkpoint(now)
-        names = self.config.eval_models
-        result = Result(self.config, rows, {name: now.model(name) for name in names}, out, self.place.trainer.model)
-        if self.folder:
-            self.folder.write("models.pt", _state_dicts(result))
-        for callback in callbacks:
-            callback.on_end(result)
-        return result
+        return now
 
     def _round(self, before: State) -> tuple[State, dict[str, Any]]:
         began = time.perf_counter()

@@ -195,14 +195,15 @@ class TestErrors:
         assert any(row["client_updates"] for row in expected["metrics"])
         assert_same(contents(tmp_path / "run"), expected)
 
-    def test_a_model_that_cannot_be_pickled(self) -> None:
+    def test_a_model_that_cannot_be_pickled(self, tmp_path: Path) -> None:
         class Local(nn.Linear):
             pass
 
         with pytest.raises(
             ConfigError, match=r"by pickle, which cannot be done.*Local.*top of a module, or use executor"
         ):
-            simulate(workers(2), model=Local(12, 5))
+            simulate(workers(2, out=str(tmp_path / "run")), model=Local(12, 5))
+        assert not list(tmp_path.iterdir())  # before anything is written
 
     def test_an_error_while_a_worker_builds_its_place(self, tmp_path: Path) -> None:
         config = workers(2)

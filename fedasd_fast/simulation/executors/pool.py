@@ -47,6 +47,13 @@ class Failure:
         return self.error
 
 
+def check_that_workers_can_start() -> None:
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        raise ConfigError("executor = processes: this system cannot start such workers; use executor = serial")
+    if multiprocessing.current_process().daemon:
+        raise ConfigError("executor = processes cannot be used in a daemonic process; use executor = serial there")
+
+
 @dataclass
 class _Worker:
     number: int
@@ -67,10 +74,6 @@ class Pool:
         busy_with: Callable[[int], int],
         stop: Callable[[], bool],
     ) -> None:
-        if "forkserver" not in multiprocessing.get_all_start_methods():
-            raise ConfigError("executor = processes: this system cannot start such workers; use executor = serial")
-        if multiprocessing.current_process().daemon:
-            raise ConfigError("executor = processes cannot be used in a daemonic process; use executor = serial there")
         self._target, self._arguments, self._busy_with, self._stop = target, arguments, busy_with, stop
         self._deaths: Counter[int] = Counter()
         self._stillborn = 0

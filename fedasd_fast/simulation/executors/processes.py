@@ -17,13 +17,15 @@ from ..cohort import Report, Sums, Task, Workplace
 from ..evaluate import batches, summed
 from ..shared import Board
 from .base import Executor
-from .pool import PIECES, Pool
+from .pool import PIECES, Pool, check_that_workers_can_start
 from .worker import Setup, main
 
 
 class Processes(Executor):
     def __init__(self, place: Workplace) -> None:
         super().__init__(place)
+        check_that_workers_can_start()
+        self._given = _pickled(place)
         self.workers = place.workers
         self._pool: Pool | None = None
 
@@ -35,7 +37,7 @@ class Processes(Executor):
         self._board = Board(len(place.initial), place.initial.dtype, states, place.sum_rows, self.workers)
         self._board.initial.copy_(place.initial)
         self._board.current.fill_(-1)
-        setup = Setup(place.config, _pickled(place), place.threads, self._board, place.store.lend())
+        setup = Setup(place.config, self._given, place.threads, self._board, place.store.lend())
         self._pool = Pool(self.workers, main, (setup,), lambda n: int(self._board.current[n]), place.stop)
 
     def run(self, server: Server, tasks: Sequence[Task]) -> Sums:
