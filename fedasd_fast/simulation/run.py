@@ -33,7 +33,7 @@ from .round import run_round
 from .signals import StopRequests
 from .state import State
 from .store import ClientStore
-from .threads import choose, step_flops
+from .threads import choose, step_flops, threads
 from .trainer import Trainer
 
 _log = logging.getLogger(__name__)
@@ -230,7 +230,8 @@ class _Runner:
 
     def _round(self, before: State) -> tuple[State, dict[str, Any]]:
         began = time.perf_counter()
-        after, row = run_round(self.place, self.executor, before)
+        with threads(self.place.threads):  # norms in the metrics depend on it in the last bits
+            after, row = run_round(self.place, self.executor, before)
         trained = time.perf_counter()
         row["seconds"] = trained - began
         if after.round % self.config.eval_every == 0 or after.round == self.config.rounds:

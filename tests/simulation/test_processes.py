@@ -264,6 +264,17 @@ class TestNothingIsLeft:
         assert finished_as_serial(config, tmp_path)
         assert all_gone(pids(tmp_path / "notes"))
 
+    def test_workers_do_not_finish_a_client_whose_run_was_killed(self, tmp_path: Path) -> None:
+        process, pipe = processes.start(run_watched, workers(2), tmp_path, 30.0)
+        until = time.monotonic() + 30
+        while len(pids(tmp_path)) < 2:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        os.kill(process.pid or 0, signal.SIGKILL)
+        process.join()
+        pipe.close()
+        assert all_gone(pids(tmp_path), patience=5)
+
     def test_a_folder_waits_for_workers_of_a_killed_run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         store = workplace(small(), None, None, tmp_path / "clients").store.lend()
         held = store.hold()

@@ -46,7 +46,7 @@ def test_any_number_of_ranks_gives_the_bits_of_serial(method: str, tmp_path: Pat
 
 
 def test_clients_that_keep_nothing_are_dealt_out_longest_first(tmp_path: Path) -> None:
-    free = {"eval_models": ["sel", "cloud"]}
+    free = {"eval_models": ["sel", "cloud"], "model_args": {"hidden": [600, 120]}}  # where threads would share the work
     expected = serial(tmp_path / "serial", **free)
     assert ranks.together(2, ranks.run, spread(tmp_path / "run", **free)) == ["finished"] * 2
     assert_same(contents(tmp_path / "run"), expected)

@@ -78,10 +78,10 @@ class Pool:
         self._deaths: Counter[int] = Counter()
         self._stillborn = 0
         # Never a plain fork: OpenMP's threads do not survive one.  The server has imported everything and computes
-        # nothing, so what is forked from it is ready at once.
+        # nothing, so what is forked from it is ready at once.  The caller's script, which might compute, is not for it.
         self._context = multiprocessing.get_context("forkserver")
         preloaded = getattr(forkserver, "_forkserver", None)
-        before = getattr(preloaded, "_preload_modules", ["__main__"])
+        before = [name for name in getattr(preloaded, "_preload_modules", []) if name != "__main__"]
         wanted = ["fedasd_fast.simulation.executors.worker", "fedasd_fast.simulation.run", "torch._dynamo"]
         self._context.set_forkserver_preload([*before, *(name for name in wanted if name not in before)])
         self._queue, self._feed = self._context.Pipe(duplex=False)
@@ -152,9 +152,7 @@ class Pool:
         return _Worker(number, process, ours)
 
     def _fill_queue(self, count: int) -> None:
-        with contextlib.suppress(BlockingIOError):  # empty
-            while os.read(self._queue.fileno(), 4096):  # what workers that died have left
-                pass
+        """It is empty: whoever answered last had found it so."""
         os.write(self._feed.fileno(), b"".join(number.to_bytes(4, "little") for number in range(count)))
 
     def _send(self, data: bytes, workers: list[_Worker]) -> None:

@@ -16,6 +16,7 @@ from ...typed import ConfigError
 from ..cohort import Report, Sums, Task, Workplace
 from ..evaluate import batches, summed
 from ..shared import Board
+from ..threads import threads
 from .base import Executor
 from .pool import PIECES, Pool, check_that_workers_can_start
 from .worker import Setup, main
@@ -41,6 +42,10 @@ class Processes(Executor):
         self._pool = Pool(self.workers, main, (setup,), lambda n: int(self._board.current[n]), place.stop)
 
     def run(self, server: Server, tasks: Sequence[Task]) -> Sums:
+        with threads(1):  # for copies and additions, beside workers that need the cores
+            return self._run(server, tasks)
+
+    def _run(self, server: Server, tasks: Sequence[Task]) -> Sums:
         self.start()
         assert self._pool is not None
         place, board = self.place, self._board
@@ -67,8 +72,9 @@ class Processes(Executor):
         self.start()
         assert self._pool is not None
         count = batches(self.place.data, self.place.config.eval_batch_size)
-        for mine, vector in zip(self._board.evaluated, vectors, strict=False):
-            mine.copy_(vector)
+        with threads(1):
+            for mine, vector in zip(self._board.evaluated, vectors, strict=False):
+                mine.copy_(vector)
         each = -(-count * len(vectors) // PIECES)
         pieces = [
             (which, range(first, min(first + each, count)))

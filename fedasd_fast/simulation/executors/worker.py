@@ -97,9 +97,11 @@ class _Worker:
         device = place.initial.device
         state = {name: vector.to(device) for name, vector in board.state.items()}
         server = Server(round, lr, board.model.to(device), state, place.data.num_clients)
-        rows = board.sums[self.number].to(device).zero_()
+        rows = board.sums[self.number].to(device)
         sums = Sums.over(rows, place.method.client_state)
-        for piece in pieces:
+        for count, piece in enumerate(pieces):
+            if count == 0:
+                rows.zero_()  # now: whoever comes too late for any piece has no work at all
             for client, epochs, weight, old, new in piece:
                 board.current[self.number] = client
                 self.store.borrow(client, old, new)
