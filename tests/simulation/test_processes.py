@@ -240,15 +240,15 @@ class TestNothingIsLeft:
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_after_a_signal(self, number: int, tmp_path: Path) -> None:
+        class Stop(Callback):
+            def on_round(self, metrics: dict[str, Any]) -> None:
+                if metrics["round"] == 4:
+                    timer.start()
+
         config = slow(tmp_path)
-        process, pipe = processes.start(run_watched, config, tmp_path / "notes", 0.005)
-        wait_for_rounds(tmp_path / "run", 3)
-        os.kill(process.pid or 0, number)
-        error = pipe.recv()
-        process.join()
-        pipe.close()
-        assert isinstance(error, Interrupted)
-        assert "nothing lost; continue with `fedasd resume" in str(error)
+        timer = threading.Timer(0.02, os.kill, (os.getpid(), number))  # in the middle of the next round
+        with pytest.raises(Interrupted, match=r"stopped after round 4, nothing lost; continue with `fedasd resume"):
+            simulate(config, data=Watched(config, tmp_path / "notes", delay=0.1), callbacks=[Stop()])
         assert all_gone(pids(tmp_path / "notes"), patience=0)
         assert finished_as_serial(config, tmp_path)
 
