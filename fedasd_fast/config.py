@@ -91,8 +91,9 @@ class Config:
     seed: int = 0
     dtype: Literal["float32", "float64"] = "float32"
     device: str = "cpu"
-    executor: Literal["auto", "serial", "stacked"] = "auto"
-    workers: int = 0
+    executor: Literal["auto", "serial", "stacked", "processes", "torchrun"] = "auto"
+    workers: int = 0  # of `processes`; 0: one for each core, or as many as their threads leave room for
+    clients_at_once: int = 0  # stacked in each worker; 0: one, and with `stacked` as many as are fast
     threads: int = 0  # of each worker; 0: as many as a local step makes use of
     data_dir: str | None = None
     out: str | None = None
@@ -181,7 +182,8 @@ def _resolve_method(config: Config) -> None:
 
 def _check_ranges(c: Config) -> None:
     whole = {"clients": 1, "rounds": 0, "local_epochs": 1, "batch_size": 1, "eval_every": 1, "eval_batch_size": 1,
-             "checkpoint_every": 1, "seed": 0, "workers": 0, "threads": 0}  # fmt: skip
+             "checkpoint_every": 1, "seed": 0, "workers": 0, "clients_at_once": 0,
+             "threads": 0}  # fmt: skip
     for name, least in whole.items():
         _require(getattr(c, name) >= least, name, getattr(c, name), f"a whole number of at least {least}")
     _require(c.size_sigma >= 0, "size_sigma", c.size_sigma, "0 or more")

@@ -37,7 +37,7 @@ def contents(out: Path | str) -> dict[str, Any]:
     config = folder.config()
     place = workplace(config, None, None, folder.clients)
     kept = checkpoint.load(folder.checkpoints)
-    state = restore_place(place, kept, 0)
+    place, state = restore_place(place, kept, 0, read_only=True)
     found = {name: bits(value) for name, value in vars(state).items()}
     found["records"] = {k: bits(record) for k in range(config.clients) if (record := place.store.read(k))}
     found["metrics"] = timeless(folder.metrics())

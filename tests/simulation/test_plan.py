@@ -51,6 +51,13 @@ def test_by_hand(tmp_path: Path) -> None:
     assert made.memory == made.model + made.data + made.largest_client + made.teacher_cache
 
 
+def test_every_worker_has_a_model_of_its_own() -> None:
+    made = plan.plan(place(method="fedavg+asd", executor="processes", workers=3))
+    alone = plan.plan(place(method="fedavg+asd"))
+    assert made.memory - alone.memory == 2 * (alone.model + alone.largest_client + alone.teacher_cache)
+    assert ("memory: teacher cache", f"{human(made.teacher_cache)}, in each of 3 workers") in made.rows()
+
+
 def test_in_memory_and_without_state() -> None:
     made = plan.plan(place(method="fedavg"))
     assert made.teacher_cache == 0
