@@ -24,9 +24,11 @@ def add(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from ..simulation.ranks import leads
+    from ..simulation.ranks import launched, leads
 
     config = configuration(arguments)
+    if config.executor == "auto" and launched():
+        config = config.replace(executor="torchrun")
     spread = config.executor == "torchrun"
     folder = Path(arguments.out or config.out or (usual_folder if spread else free_folder)(config))
     if not spread and (folder / "config.yaml").exists():

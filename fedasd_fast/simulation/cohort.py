@@ -19,6 +19,7 @@ from . import fixed_point, sampling
 from .errors import ClientError, SimulationError
 from .parts import Part
 from .store import ClientStore
+from .threads import cores
 from .trainer import LocalRun, Trainer
 
 
@@ -94,8 +95,7 @@ class Workplace:
             return self.config.workers
         if self.initial.is_cuda:
             return torch.cuda.device_count() if self.config.device == "cuda" else 1
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return max(1, cores // self.threads)
+        return max(1, cores() // self.threads)
 
     @cached_property
     def total_size(self) -> int:

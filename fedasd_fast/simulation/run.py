@@ -21,7 +21,7 @@ from ..data.federated import FederatedData
 from ..data.load import federate
 from ..randomness import Stream, torch_seeded
 from ..typed import ConfigError
-from . import checkpoint, executors, parts, state
+from . import checkpoint, executors, parts, state, tuning
 from .cohort import Workplace
 from .errors import ClientError, Interrupted, SimulationError
 from .executors.stacked import as_many_as_fit
@@ -52,6 +52,7 @@ class Run:
     config: Config
     out: Path | None
     metrics: list[dict[str, Any]]  # of the rounds done before, when resumed
+    choice: str | None = None  # what executor = auto found fastest, and by how much
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def simulate(
         runner = _Runner(config, data, model, folder, stop, ranks)
         refuse_what_cannot_fit(runner.place)
         with folder, stop:
-            ranks.from_leader(lambda: folder.begin(config))
+            ranks.from_leader(lambda: folder.begin(runner.config))
             return runner.start(callbacks)
 
 
@@ -159,9 +160,14 @@ class _Runner:
         stop: Callable[[], bool],
         ranks: Ranks,
     ) -> None:
-        self.config, self.folder, self.ranks = config, folder, ranks
         part = Part(folder.clients if folder else None, ranks.rank, ranks.world)
         self.place = workplace(config, data, model, part, stop)
+        self.choice: str | None = None
+        if config.executor == "auto":
+            refuse_what_cannot_fit(self.place)
+            self.place, self.choice = tuning.resolve(self.place)
+            _log.info("%s", self.choice)
+        self.config, self.folder, self.ranks = self.place.config, folder, ranks
         self.executor = executors.create(self.place, ranks)
         self._saved = -1  # round of the last checkpoint
 
@@ -197,7 +203,7 @@ class _Runner:
         try:
             self.executor.start()
             for callback in callbacks:
-                callback.on_start(Run(self.config, out, list(rows)))
+                callback.on_start(Run(self.config, out, list(rows), self.choice))
             now = self._rounds(now, rows, callbacks)
         finally:
             self.executor.close()

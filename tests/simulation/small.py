@@ -16,7 +16,7 @@ from fedasd_fast.typed import merge
 
 SETTINGS: dict[str, Any] = {
     "synthetic": {"shape": [12], "classes": 5, "samples_per_client": 16, "test_samples": 50},
-    "model_args": {"hidden": [16]},
+    "model_args": {"hidden": [16]}, "executor": "serial",
     "asd": {"weight": 2.0},
     "clients": 12, "participation": 0.4, "rounds": 7, "local_epochs": 1, "batch_size": 8, "checkpoint_every": 2,
 }  # fmt: skip

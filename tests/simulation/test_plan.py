@@ -99,7 +99,7 @@ def test_the_run_takes_what_was_planned(tmp_path: Path, monkeypatch: pytest.Monk
     for out in (None, str(tmp_path / "run")):
         slots.clear()
         made = plan.plan(place(method="feddyn", rounds=12, out=out))
-        result = simulate(linear(method="feddyn", rounds=12, out=out))
+        result = simulate(linear(method="feddyn", rounds=12, out=out, executor="serial"))
         assert sum(row["steps"] for row in result.metrics) == made.steps
         assert made.clients_with_state / 2 < len(slots) <= made.clients_with_state
     state = sum(path.stat().st_size for path in (tmp_path / "run" / "clients").iterdir())

@@ -119,7 +119,8 @@ class TestDeaths:
         assert same_results(simulate(config, data=data), simulate(small(threads=1, rounds=3, **UNEVEN)))
         assert len(pids(tmp_path)) > 2
 
-    def test_killed_at_random_moments(self, tmp_path: Path) -> None:
+    def test_killed_at_random_moments(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("fedasd_fast.simulation.executors.pool._MOST_DEATHS", 1000)
         config = workers(2, method="feddyn+asd", rounds=20, participation=0.9, out=str(tmp_path / "run"), **UNEVEN)
         over, delays, killed = threading.Event(), random.Random(0), []
 

@@ -13,9 +13,11 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import traceback
+import types
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection, forkserver
 from multiprocessing.connection import Connection
@@ -54,6 +56,21 @@ def check_that_workers_can_start() -> None:
         raise ConfigError("executor = processes cannot be used in a daemonic process; use executor = serial there")
 
 
+def needs_main(pickled: bytes) -> bool:
+    """Whether something of the user's script is in it."""
+    return b"__main__" in pickled
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """A worker that is started here does not import the user's script, which may lack the guard against that."""
+    main, sys.modules["__main__"] = sys.modules["__main__"], types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
 @dataclass
 class _Worker:
     number: int
@@ -73,8 +90,10 @@ class Pool:
         arguments: tuple[Any, ...],
         busy_with: Callable[[int], int],
         stop: Callable[[], bool],
+        import_main: bool = False,
     ) -> None:
         self._target, self._arguments, self._busy_with, self._stop = target, arguments, busy_with, stop
+        self._import_main = import_main
         self._deaths: Counter[int] = Counter()
         self._stillborn = 0
         # Never a plain fork: OpenMP's threads do not survive one.  The server has imported everything and computes
@@ -143,7 +162,8 @@ class Pool:
             target=self._target, args=(*self._arguments, *ends), name=f"fedasd worker {number}", daemon=True
         )
         try:
-            process.start()
+            with contextlib.nullcontext() if self._import_main else _without_main():
+                process.start()
         except BaseException:
             ours.close()
             raise
@@ -196,7 +216,7 @@ class Pool:
                 raise SimulationError(
                     f"{_MOST_DEATHS} workers died before they were ready, the last one {how}: is there enough memory "
                     f"for {len(self._workers)} of them? Set workers to fewer, or see why with executor = serial. A "
-                    'script that starts a run must do so below `if __name__ == "__main__":`'
+                    'script with data or a model of its own must start the run below `if __name__ == "__main__":`'
                 )
         elif dead.state == "busy" and client >= 0:
             self._deaths[client] += 1

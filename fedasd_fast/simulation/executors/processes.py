@@ -18,7 +18,7 @@ from ..evaluate import batches, summed
 from ..shared import Board
 from ..threads import threads
 from .base import Executor
-from .pool import PIECES, Pool, check_that_workers_can_start
+from .pool import PIECES, Pool, check_that_workers_can_start, needs_main
 from .worker import Group, Setup, main
 
 
@@ -26,7 +26,7 @@ class Processes(Executor):
     def __init__(self, place: Workplace) -> None:
         super().__init__(place)
         check_that_workers_can_start()
-        self._given = _pickled(place)
+        self._given = pickled(place)
         self.workers = place.workers
         self._pool: Pool | None = None
 
@@ -39,7 +39,14 @@ class Processes(Executor):
         self._board.initial.copy_(place.initial)
         self._board.current.fill_(-1)
         setup = Setup(place.config, self._given, place.threads, place.at_once, self._board, place.store.lend())
-        self._pool = Pool(self.workers, main, (setup,), lambda n: int(self._board.current[n]), place.stop)
+        self._pool = Pool(
+            self.workers,
+            main,
+            (setup,),
+            lambda n: int(self._board.current[n]),
+            place.stop,
+            import_main=needs_main(self._given),
+        )
 
     def run(self, server: Server, tasks: Sequence[Task]) -> Sums:
         with threads(1):  # for copies and additions, beside workers that need the cores
@@ -115,7 +122,7 @@ class Processes(Executor):
         return pieces
 
 
-def _pickled(place: Workplace) -> bytes:
+def pickled(place: Workplace) -> bytes:
     try:
         return pickle.dumps(place.given)
     except Exception as error:
