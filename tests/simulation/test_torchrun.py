@@ -156,7 +156,7 @@ def test_torchrun_restarts_a_run_whose_rank_was_killed(tmp_path: Path) -> None:
     """The real torchrun, from the command line."""
     out, settings = tmp_path / "run", {"method": "feddyn+asd", "rounds": 60, "checkpoint_every": 10}
     config = tmp_path / "config.yaml"
-    config.write_text(spread(None, **settings).to_yaml())
+    config.write_text(spread(None, **settings).replace(executor="auto").to_yaml())  # torchrun, then
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=2"]
     command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
     command += ["-m", "fedasd_fast.cli", "run", str(config), "--out", str(out), "name=run"]
