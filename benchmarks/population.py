@@ -110,7 +110,7 @@ def draw(cases: list[Case], path: Path) -> None:
     over_population.set(xscale="log", xlabel="population, 1,000 clients a round", ylabel="seconds a round")
     memory.set(xscale="log", xlabel="population, 1,000 clients a round", ylabel="peak memory, MB")
     for axes in (over_population, memory):
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
     for axes in (over_cohort, over_population, memory):
         axes.grid(color="#dddddd")
         axes.spines[["top", "right"]].set_visible(False)

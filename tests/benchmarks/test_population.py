@@ -19,7 +19,7 @@ def test_cases_run_in_processes_of_their_own(tmp_path: Path) -> None:
     changes = {"synthetic": {"shape": [4]}, "model_args": {"hidden": [4]}}
     cases = [Case(method, 1_000_000, 1_000) for method in population.METHODS]
     for case in cases:
-        population.measure(case, 2, changes)
+        population.measure(case, 3, changes)
         assert case.best > 0
         assert 50e6 < case.memory[0] < 1.5e9
     lines = population.table(cases).splitlines()
@@ -33,7 +33,8 @@ def test_memory_of_children_counts() -> None:
     code = "import sys; held = bytearray(b'1') * 300_000_000; print(flush=True); sys.stdin.read()"
     before = peak_memory()
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         process.stdout.readline()
         assert process.pid in tree()
         assert peak_memory() - before > 300e6
