@@ -91,6 +91,7 @@ class Config:
     seed: int = 0
     dtype: Literal["float32", "float64"] = "float32"
     device: str = "cpu"
+    cuda_graph: bool = False  # the local step is recorded once and replayed
     executor: Literal["auto", "serial", "stacked"] = "auto"
     workers: int = 0
     threads: int = 0  # of each worker; 0: as many as a local step makes use of
@@ -105,6 +106,16 @@ class Config:
                 "augment = epoch with teacher = cache: the teacher's cached outputs belong to other views than the "
                 "student sees; use augment = round (the cache stays exact), teacher = recompute, or ask for the "
                 "approximation by name: teacher = cache_approximate"
+            )
+
+        if self.cuda_graph and not self.device.startswith("cuda"):
+            raise ConfigError(
+                f"cuda_graph = true with device = {self.device}: set device = cuda, or cuda_graph = false"
+            )
+        if self.cuda_graph and self.executor == "stacked":
+            raise ConfigError(
+                "cuda_graph = true with executor = stacked, whose steps are not recorded; use executor = serial, or "
+                "cuda_graph = false"
             )
 
     @property

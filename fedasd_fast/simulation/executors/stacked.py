@@ -23,7 +23,7 @@ from ..errors import Interrupted
 from ..samples import LocalSamples
 from ..stacked_model import StackedModel, why_not
 from ..threads import threads
-from ..trainer import LocalRun
+from ..trainer import LocalRun, label_shares
 
 _PADDING = -100  # ignore_index of the loss
 _CHUNK_BYTES = 512 * 2**20  # of the vectors and samples that are held at once
@@ -162,7 +162,7 @@ class _Chunk:
         assert term is not None
         model = self._place.trainer.model
         classes, dtype = self._place.data.num_classes, model.vector.dtype
-        shares = torch.stack([torch.bincount(s.targets, minlength=classes).to(dtype) / len(s) for s in self._samples])
+        shares = torch.stack([label_shares(s.targets, classes, dtype) for s in self._samples])
         return TeacherCache.build(model.module, inputs, self._targets, shares, dtype=dtype, **term.teacher_options())
 
     def _pairs(self) -> list[tuple[LocalSamples, int]]:
