@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..data.federated import FederatedData
+from ..data.transfer import send
 from ..data.transform import to_float
 from .flat import FlatModel, arranged
 
@@ -14,13 +15,13 @@ from .flat import FlatModel, arranged
 def evaluate(model: FlatModel, vector: Tensor, data: FederatedData, batch_size: int) -> tuple[float, float]:
     """Accuracy in percent and mean cross-entropy of the parameters `vector` [P]."""
     device, dtype = model.vector.device, model.vector.dtype
-    right, loss = 0, 0.0
+    right, loss = (torch.zeros((), dtype=torch.float64, device=device) for _ in range(2))  # read once, in the end
     with model.holding(vector) as module, torch.inference_mode():
         module.eval()
         for x, y in zip(data.test.inputs.split(batch_size), data.test.targets.split(batch_size), strict=True):
-            y = y.to(device)
-            logits = module(arranged(to_float(x.to(device), data.mean, data.std, dtype)))
-            right += int((logits.argmax(1) == y).sum())
-            loss += float(F.cross_entropy(logits, y, reduction="sum"))
+            y = send(y, device)
+            logits = module(arranged(to_float(send(x, device), data.mean, data.std, dtype)))
+            right += (logits.argmax(1) == y).sum()
+            loss += F.cross_entropy(logits, y, reduction="sum")
     count = len(data.test)
-    return 100.0 * right / count, loss / count
+    return 100.0 * float(right) / count, float(loss) / count
