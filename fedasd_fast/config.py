@@ -92,8 +92,9 @@ class Config:
     dtype: Literal["float32", "float64"] = "float32"
     device: str = "cpu"
     cuda_graph: bool = False  # the local step is recorded once and replayed
-    executor: Literal["auto", "serial", "stacked"] = "auto"
-    workers: int = 0
+    executor: Literal["auto", "serial", "stacked", "processes", "torchrun"] = "auto"
+    workers: int = 0  # of `processes`; 0: one for each core, or as many as their threads leave room for
+    clients_at_once: int = 0  # stacked in each worker; 0: one, and with `stacked` as many as are fast
     threads: int = 0  # of each worker; 0: as many as a local step makes use of
     data_dir: str | None = None
     out: str | None = None
@@ -107,15 +108,14 @@ class Config:
                 "student sees; use augment = round (the cache stays exact), teacher = recompute, or ask for the "
                 "approximation by name: teacher = cache_approximate"
             )
-
         if self.cuda_graph and not self.device.startswith("cuda"):
             raise ConfigError(
                 f"cuda_graph = true with device = {self.device}: set device = cuda, or cuda_graph = false"
             )
-        if self.cuda_graph and self.executor == "stacked":
+        if self.cuda_graph and (self.executor == "stacked" or self.clients_at_once > 1):
             raise ConfigError(
-                "cuda_graph = true with executor = stacked, whose steps are not recorded; use executor = serial, or "
-                "cuda_graph = false"
+                "cuda_graph = true with clients that are trained at once, whose steps are not recorded; use executor = "
+                "serial and clients_at_once = 1, or cuda_graph = false"
             )
 
     @property
@@ -192,7 +192,8 @@ def _resolve_method(config: Config) -> None:
 
 def _check_ranges(c: Config) -> None:
     whole = {"clients": 1, "rounds": 0, "local_epochs": 1, "batch_size": 1, "eval_every": 1, "eval_batch_size": 1,
-             "checkpoint_every": 1, "seed": 0, "workers": 0, "threads": 0}  # fmt: skip
+             "checkpoint_every": 1, "seed": 0, "workers": 0, "clients_at_once": 0,
+             "threads": 0}  # fmt: skip
     for name, least in whole.items():
         _require(getattr(c, name) >= least, name, getattr(c, name), f"a whole number of at least {least}")
     _require(c.size_sigma >= 0, "size_sigma", c.size_sigma, "0 or more")

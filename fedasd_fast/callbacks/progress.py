@@ -34,6 +34,8 @@ class Progress(Callback):
         self.rounds = run.config.rounds
         self.label = f"{run.config.name} {run.config.method}"
         self.printed = -float("inf")
+        if run.choice:
+            print(f"{self.label}: {run.choice}", file=self.file, flush=True)
         self.before = time.monotonic()
         if self.file.isatty():
             self._start_bar()

@@ -22,5 +22,12 @@ def add(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    finish(go_on(Path(arguments.folder), arguments, parse_overrides(arguments.settings)))
+    from ..simulation.ranks import leads
+    from ..simulation.run import resume
+
+    folder, changes = Path(arguments.folder), parse_overrides(arguments.settings)
+    if leads():
+        finish(go_on(folder, arguments, changes))
+    else:
+        resume(folder, changes)
     return 0

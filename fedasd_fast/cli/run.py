@@ -10,8 +10,8 @@ from ..config import Config
 from ..report.curves import setting_text
 from ..report.runs import pretty
 from ..typed import ConfigError
-from .running import finish, start
-from .settings import add_running, add_settings, configuration, free_folder
+from .running import finish, follow, start
+from .settings import add_running, add_settings, configuration, free_folder, usual_folder
 
 
 def add(subparsers: Any) -> None:
@@ -24,16 +24,24 @@ def add(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from ..simulation.ranks import launched, leads
+
     config = configuration(arguments)
-    folder = Path(arguments.out or config.out or free_folder(config))
-    if (folder / "config.yaml").exists():
+    if config.executor == "auto" and launched():
+        config = config.replace(executor="torchrun")
+    spread = config.executor == "torchrun"
+    folder = Path(arguments.out or config.out or (usual_folder if spread else free_folder)(config))
+    if not spread and (folder / "config.yaml").exists():
         raise ConfigError(
             f"{folder} holds a run already; continue it with `fedasd resume {folder}`, or choose another --out"
         )
     if arguments.dry_run:
         show_plan(config.replace(out=str(folder)))
         return 0
-    finish(start(config, folder, arguments))
+    if spread and not leads():
+        follow(config.replace(out=str(folder)))
+    else:
+        finish(start(config, folder, arguments))
     return 0
 
 

@@ -39,9 +39,13 @@ def configuration(arguments: argparse.Namespace, **changes: Any) -> Config:
     return config.replace(**{**overrides, **presets.nested(changes)})
 
 
+def usual_folder(config: Config) -> Path:
+    return Path("runs") / f"{config.name}-{config.method}-seed{config.seed}"
+
+
 def free_folder(config: Config) -> Path:
-    """runs/<name>-<method>-seed<seed>, with a number behind it if there is one already."""
-    first = Path("runs") / f"{config.name}-{config.method}-seed{config.seed}"
+    """The usual one, with a number behind it if there is one already."""
+    first = usual_folder(config)
     folder, number = first, 2
     while (folder / "config.yaml").exists():
         folder, number = first.with_name(f"{first.name}-{number}"), number + 1

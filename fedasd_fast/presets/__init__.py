@@ -35,7 +35,7 @@ _FIRST = ("quickstart", "digits", "cifar100-500clients")
 _NUMBERS = ("mean", "std", "top_eigenvalue", "trace", "note")
 # Settings that say where, how often or with which luck; the experiment is the same.
 _INCIDENTAL = {"name", "seed", "eval_every", "eval_models", "eval_batch_size", "checkpoint_every", "on_client_error",
-               "device", "executor", "workers", "threads", "data_dir", "out"}  # fmt: skip
+               "device", "executor", "workers", "clients_at_once", "threads", "data_dir", "out"}  # fmt: skip
 _CLOSE = {"rounds", "augment", "teacher", "sampling"}
 
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..algorithms import Client, Cohort, Method, Server
 from ..config import Config
 from ..data.federated import FederatedData
 from . import fixed_point, sampling
 from .errors import ClientError, SimulationError
+from .parts import Part
 from .store import ClientStore
+from .threads import cores
 from .trainer import LocalRun, Trainer
 
 
@@ -49,11 +52,19 @@ class Sums:
     reports: list[Report] = field(default_factory=list)
 
     @staticmethod
-    def zero(like: Tensor, client_state: Sequence[str], track_all: bool) -> Sums:
-        def zeros() -> Tensor:
-            return fixed_point.zeros(len(like), like.device)
+    def over(rows: Tensor, client_state: Sequence[str]) -> Sums:
+        """The sums as views of int64 [n, P]: mean, the change of each client state, all_change if that is tracked."""
+        mean, *change = rows
+        all_change = change.pop() if len(change) > len(client_state) else None
+        return Sums(mean, dict(zip(client_state, change, strict=True)), all_change)
 
-        return Sums(zeros(), {name: zeros() for name in client_state}, zeros() if track_all else None)
+    def add(self, other: Sums) -> None:
+        self.mean += other.mean
+        for name, total in other.change.items():
+            self.change[name] += total
+        if self.all_change is not None and other.all_change is not None:
+            self.all_change += other.all_change
+        self.reports += other.reports
 
 
 @dataclass(frozen=True)
@@ -68,6 +79,23 @@ class Workplace:
     initial: Tensor  # [P]
     step_flops: int  # of a local step
     threads: int
+    at_once: int  # clients that are trained together
+    part: Part  # of the clients' records that are kept here
+    stop: Callable[[], bool] = lambda: False  # asked for in every local step
+    given: tuple[FederatedData | None, nn.Module | None] = (None, None)  # what takes the place of what config names
+
+    @property
+    def workers(self) -> int:
+        """How many processes on this machine train at once."""
+        if self.config.executor == "torchrun":
+            return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        if self.config.executor != "processes":
+            return 1
+        if self.config.workers:
+            return self.config.workers
+        if self.initial.is_cuda:
+            return torch.cuda.device_count() if self.config.device == "cuda" else 1
+        return max(1, cores() // self.threads)
 
     @cached_property
     def total_size(self) -> int:
@@ -87,8 +115,24 @@ class Workplace:
         state = {name: record[name].to(device) if record else zeros for name in self.method.client_state}
         return Client(k, self.relative_size(k), state)
 
+    @property
+    def sum_rows(self) -> int:
+        """Vectors [P] that a round sums up, see Sums.over."""
+        return 1 + len(self.method.client_state) + ("all" in self.config.eval_models)
+
     def empty_sums(self) -> Sums:
-        return Sums.zero(self.initial, self.method.client_state, "all" in self.config.eval_models)
+        rows = torch.zeros(self.sum_rows, len(self.initial), dtype=torch.int64, device=self.initial.device)
+        return Sums.over(rows, self.method.client_state)
+
+    def groups(self, tasks: Sequence[Task]) -> list[list[Task]]:
+        """Who is trained at once, those of about the same size: a function of the tasks, whoever trains them."""
+        if self.at_once == 1:
+            return [[task] for task in tasks]
+        alike = sorted(tasks, key=lambda task: (-int(self.data.sizes[task.client]), task.client))
+        return [alike[start : start + self.at_once] for start in range(0, len(alike), self.at_once)]
+
+    def expected_steps(self, task: Task) -> int:
+        return task.epochs * -(-int(self.data.sizes[task.client]) // self.config.batch_size)
 
 
 def tasks(config: Config, data: FederatedData, method: Method, round: int) -> list[Task]:

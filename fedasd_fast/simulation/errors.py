@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+from typing import Any
+
 
 class SimulationError(RuntimeError):
     """A run cannot start or go on; the message says why and what to do.  What was finished is kept."""
@@ -14,8 +17,21 @@ class ClientError(SimulationError):
         super().__init__(f"client {client} failed in round {round + 1} at local step {step + 1}: {reason}")
         self.client, self.round, self.step, self.reason = client, round, step, reason
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Workers send it to their parent."""
+        return ClientError, (self.client, self.round, self.step, self.reason), {"args": self.args}
+
     def add_hint(self, hint: str) -> None:
         self.args = (f"{self.args[0]}; {hint}",)
+
+
+def portable(error: Exception) -> Exception:
+    """The error, or what is left of it if it cannot be sent to another process."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return SimulationError(f"{type(error).__name__}: {error}")
+    return error
 
 
 class Interrupted(SimulationError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -12,6 +13,8 @@ from typing import IO, Any
 from ..config import Config, from_yaml
 from .checkpoint import write_atomically
 from .errors import SimulationError
+
+_PATIENCE = 10.0  # seconds
 
 
 class RunFolder:
@@ -36,6 +39,7 @@ class RunFolder:
             import fcntl  # here: the package itself, without runs in folders, works on systems that lack it
 
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._wait_for_workers()
         except BlockingIOError:
             assert self._lock is not None
             self._lock.seek(0)
@@ -57,8 +61,16 @@ class RunFolder:
         assert self._lock is not None
         self._lock.close()
 
+    def _wait_for_workers(self) -> None:
+        """Workers of a run that was killed notice it within a moment; until then they may be writing records."""
+        if self.clients.exists():
+            os.close(locked(self.clients))
+
+    def holds_a_run(self) -> bool:
+        return (self.path / "config.yaml").exists()
+
     def refuse_a_run(self) -> None:
-        if (self.path / "config.yaml").exists():
+        if self.holds_a_run():
             raise SimulationError(
                 f"{self.path} holds a run already; continue it with `fedasd resume {self.path}`, or choose another "
                 "folder"
@@ -72,7 +84,7 @@ class RunFolder:
         self.write("config.yaml", config.to_yaml().encode())
 
     def config(self) -> Config:
-        if not (self.path / "config.yaml").exists():
+        if not self.holds_a_run():
             raise SimulationError(f"{self.path} is not the folder of a run: there is no config.yaml in it")
         return from_yaml(self.path / "config.yaml")
 
@@ -117,3 +129,46 @@ class RunFolder:
             f"cannot write {self.path / name}: {error.strerror}; nothing that was saved is harmed: when it can be "
             f"written again, continue with `fedasd resume {self.path}`"
         )
+
+
+class Follower(RunFolder):
+    """The folder as ranks other than the leader see it: they write their part of clients/ only."""
+
+    def __init__(self, path: Path, part: Path) -> None:
+        super().__init__(path)
+        self._part = part
+
+    def __enter__(self) -> Follower:
+        try:
+            self._part.mkdir(parents=True, exist_ok=True)
+            self._descriptor = locked(self._part)
+        except BlockingIOError:
+            raise SimulationError(f"{self._part} is in use by a rank of another run; wait for it or stop it") from None
+        except OSError as error:
+            raise SimulationError(f"cannot use the folder {self._part}: {error.strerror}") from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def begin(self, config: Config) -> None: ...
+
+    def write(self, name: str, data: bytes | memoryview) -> None: ...
+
+    def append_metrics(self, row: dict[str, Any]) -> None: ...
+
+
+def locked(directory: Path) -> int:
+    """A descriptor that holds the folder's lock, for which it waits a while."""
+    import fcntl
+
+    descriptor, until = os.open(directory, os.O_RDONLY), time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+        except BlockingIOError:
+            if time.monotonic() > until:
+                os.close(descriptor)
+                raise
+            time.sleep(0.01)

@@ -33,6 +33,7 @@ class Plan:
     state_file: int  # records that space is reserved for at a time, on disk
     state_on_disk: bool
     checkpoints: int  # the two that are kept, the one being written, and models.pt
+    workers: int = 1  # processes on this machine that train clients
 
     @property
     def state(self) -> int:
@@ -41,7 +42,7 @@ class Plan:
 
     @property
     def memory(self) -> int:
-        held = self.model + self.data + self.largest_client + self.teacher_cache
+        held = self.data + self.workers * (self.model + self.largest_client + self.teacher_cache)
         return held if self.state_on_disk else held + self.state
 
     @property
@@ -51,15 +52,16 @@ class Plan:
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of each line to print."""
         where = "disk" if self.state_on_disk else "memory"
+        each = f", in each of {self.workers} workers" if self.workers > 1 else ""
         return [
             ("rounds", f"{self.rounds:,}"),
             ("clients a round", f"{self.clients_per_round:,.1f} on average"),
             ("local steps", f"{self.steps:,} in all, {self.steps * self.step_flops / 1e12:,.1f} TFLOP"),
             ("parameters", f"{self.parameters:,}"),
-            ("memory: model", human(self.model)),
+            ("memory: model", human(self.model) + each),
             ("memory: data", human(self.data)),
-            ("memory: largest client", human(self.largest_client)),
-            ("memory: teacher cache", human(self.teacher_cache)),
+            ("memory: largest client", human(self.largest_client) + each),
+            ("memory: teacher cache", human(self.teacher_cache) + each),
             (
                 f"{where}: client state",
                 f"{human(self.state)} ({self.clients_with_state:,} x {human(self.client_state)})",
@@ -101,6 +103,7 @@ def plan(place: Workplace) -> Plan:
         state_file=store.chunk_slots,
         state_on_disk=config.out is not None,
         checkpoints=3 * (size * (3 * width + 8 * states) + 16 * records) + len(config.eval_models) * size * width,
+        workers=place.workers,
     )
 
 

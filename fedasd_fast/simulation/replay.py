@@ -41,9 +41,14 @@ def replay(
         usable = [i for i, content in enumerate(kept) if content["state"]["round"] < round]
         if kept:
             check_same(config, kept[0]["config"])
-        now = restore_place(place, kept, usable[0]) if usable else state.first(config, place.method, place.initial)
-        place.store.overlay()
-        executor = executors.create("serial", place)
+        if usable:
+            rounds = range(kept[usable[0]]["state"]["round"], round)
+            involved = {task.client for r in rounds for task in tasks(config, place.data, place.method, r)}
+            place, now = restore_place(place, kept, usable[0], read_only=True, wanted=involved.__contains__)
+        else:
+            now = state.first(config, place.method, place.initial)
+            place.store.overlay()
+        executor = executors.local(place)
         repeated = round - 1 - now.round
         while now.round < round - 1:
             now, _ = run_round(place, executor, now)

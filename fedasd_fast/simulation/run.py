@@ -22,23 +22,28 @@ from ..data.load import federate
 from ..data.resident import on_device
 from ..randomness import Stream, torch_seeded
 from ..typed import ConfigError
-from . import checkpoint, executors, state
+from . import checkpoint, executors, parts, state, tuning
 from .cohort import Workplace
 from .errors import ClientError, Interrupted, SimulationError
-from .evaluate import evaluate
+from .executors.stacked import as_many_as_fit
 from .flat import FlatModel
-from .folder import RunFolder
+from .folder import Follower, RunFolder
+from .parts import Part, to_plain
 from .plan import refuse_what_cannot_fit
+from .ranks import NOT_LAUNCHED, Ranks, is_agreed, joined, launched, restarts
 from .round import run_round
 from .signals import StopRequests
+from .stacked_model import why_not
 from .state import State
 from .store import ClientStore
-from .threads import choose, step_flops
+from .threads import choose, step_flops, threads
 from .trainer import Trainer
 
 _log = logging.getLogger(__name__)
 # Settings that may differ when a run is continued: what is done so far does not depend on them.
-_FREE = {"name", "rounds", "checkpoint_every", "on_client_error", "workers", "data_dir", "out"}
+_FREE = {"name", "rounds", "checkpoint_every", "on_client_error", "executor", "workers", "data_dir", "out"}
+
+_SIDE_BY_SIDE = ("processes", "torchrun")  # several workers on a machine: one thread each, unless told
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,7 @@ class Run:
     config: Config
     out: Path | None
     metrics: list[dict[str, Any]]  # of the rounds done before, when resumed
+    choice: str | None = None  # what executor = auto found fastest, and by how much
 
 
 @dataclass(frozen=True)
@@ -76,18 +82,22 @@ def simulate(
     `data` and `model` take the place of what the configuration names: your own clients, your own network.
     """
     config = config if isinstance(config, Config) else from_dict(config)
-    if config.out is None:
-        runner = _Runner(config, data, model, None, lambda: False)
+    with joined(config.executor) as ranks:
+        ranks.check_settings(config)
+        if config.out is None:
+            runner = _Runner(config, data, model, None, lambda: False, ranks)
+            refuse_what_cannot_fit(runner.place)
+            return runner.start(callbacks)
+        folder, stop = _folder(Path(config.out), ranks), StopRequests()
+        again = max(ranks.gather(restarts())) > 0  # by torchrun, after a rank was lost
+        if again and ranks.from_leader(folder.holds_a_run):
+            return _go_on(folder, config, data, model, callbacks, ranks)
+        ranks.from_leader(folder.refuse_a_run)
+        runner = _Runner(config, data, model, folder, stop, ranks)
         refuse_what_cannot_fit(runner.place)
-        return runner.start(callbacks)
-    folder = RunFolder(Path(config.out))
-    folder.refuse_a_run()
-    stop = StopRequests()
-    runner = _Runner(config, data, model, folder, stop)
-    refuse_what_cannot_fit(runner.place)
-    with folder, stop:
-        folder.begin(config)
-        return runner.start(callbacks)
+        with folder, stop:
+            ranks.from_leader(lambda: folder.begin(runner.config))
+            return runner.start(callbacks)
 
 
 def resume(
@@ -102,13 +112,41 @@ def resume(
 
     `changes` may alter what the rounds done so far do not depend on, such as the number of rounds or of workers.
     """
-    folder = RunFolder(Path(out))
-    saved = folder.config()  # before the lock, which leaves a file: this may be no run's folder
+    changes = changes or {}
+    with joined(changes.get("executor", "torchrun") if launched() else "") as ranks:
+        folder = _folder(Path(out), ranks)
+        # Before the lock, which leaves a file: this may be no run's folder.
+        config = ranks.from_leader(folder.config).replace(**changes)
+        if config.executor == "torchrun" and not launched():
+            raise ConfigError(
+                f"{NOT_LAUNCHED}: `torchrun ... resume {out}`, or `fedasd resume {out} executor=processes`"
+            )
+        if config.executor != "torchrun" and ranks.world > 1:
+            raise ConfigError(
+                f"{out} has executor = {config.executor}; continue it under torchrun with executor=torchrun"
+            )
+        ranks.check_settings(config)
+        return _go_on(folder, config, data, model, callbacks, ranks)
+
+
+def _folder(path: Path, ranks: Ranks) -> RunFolder:
+    folder = RunFolder(path)
+    part = Part(folder.clients, ranks.rank, ranks.world).folder
+    return folder if ranks.leads or part is None else Follower(path, part)
+
+
+def _go_on(
+    folder: RunFolder,
+    config: Config,
+    data: FederatedData | None,
+    model: nn.Module | None,
+    callbacks: Sequence[Callback],
+    ranks: Ranks,
+) -> Result:
     with folder:
-        config = saved.replace(**(changes or {}))
-        check_same(config, saved.to_yaml())
+        check_same(config, ranks.from_leader(lambda: folder.config().to_yaml()))
         stop = StopRequests()
-        runner = _Runner(config, data, model, folder, stop)
+        runner = _Runner(config, data, model, folder, stop, ranks)
         with stop:
             return runner.start(callbacks, *runner.restore())
 
@@ -121,31 +159,37 @@ class _Runner:
         model: nn.Module | None,
         folder: RunFolder | None,
         stop: Callable[[], bool],
+        ranks: Ranks,
     ) -> None:
-        self.config, self.folder = config, folder
-        self.place = workplace(config, data, model, folder.clients if folder else None, stop)
-        self.executor = executors.create(config.executor, self.place)
+        part = Part(folder.clients if folder else None, ranks.rank, ranks.world)
+        self.place = workplace(config, data, model, part, stop)
+        self.choice: str | None = None
+        if config.executor == "auto":
+            refuse_what_cannot_fit(self.place)
+            self.place, self.choice = tuning.resolve(self.place)
+            _log.info("%s", self.choice)
+        self.config, self.folder, self.ranks = self.place.config, folder, ranks
+        self.executor = executors.create(self.place, ranks)
         self._saved = -1  # round of the last checkpoint
 
     def restore(self) -> tuple[State, list[dict[str, Any]]]:
         """The last whole checkpoint, and the metrics up to it."""
         assert self.folder is not None
-        kept = checkpoint.load(self.folder.checkpoints)
+        folder = self.folder
+        kept = self.ranks.from_leader(lambda: checkpoint.load(folder.checkpoints))
         if kept:
             check_same(self.config, kept[0]["config"])
-            restored = restore_place(self.place, kept, 0)
+            self.place, restored = restore_place(self.place, kept, 0)
+            self.executor = executors.create(self.place, self.ranks)
             self._saved = restored.round
-            # Bits depend on the number of threads, which this machine might choose differently.
-            self.place = replace(self.place, threads=kept[0]["threads"])
-            self.executor = executors.create(self.config.executor, self.place)
         else:  # died before the first one: from the start
             restored = state.first(self.config, self.place.method, self.place.initial)
         if restored.round > self.config.rounds:
             raise SimulationError(
                 f"rounds = {self.config.rounds}, but {restored.round} are done; set rounds to that or more"
             )
-        self.folder.save_config(self.config)
-        rows = self.folder.rewind_metrics(restored.round)
+        folder.save_config(self.config)
+        rows = self.ranks.from_leader(lambda: folder.rewind_metrics(restored.round))
         if len(rows) < restored.round:
             _log.warning("metrics.jsonl lacks %d of the %d rounds done", restored.round - len(rows), restored.round)
         return restored, rows
@@ -155,9 +199,26 @@ class _Runner:
     ) -> Result:
         now = at or state.first(self.config, self.place.method, self.place.initial)
         rows = rows or []
+        callbacks = callbacks if self.ranks.leads else ()
         out = self.folder.path if self.folder else None
+        try:
+            self.executor.start()
+            for callback in callbacks:
+                callback.on_start(Run(self.config, out, list(rows), self.choice))
+            now = self._rounds(now, rows, callbacks)
+        finally:
+            self.executor.close()
+        self._checkpoint(now)
+        names = self.config.eval_models
+        result = Result(self.config, rows, {name: now.model(name) for name in names}, out, self.place.trainer.model)
+        if self.folder:
+            self.folder.write("models.pt", _state_dicts(result))
         for callback in callbacks:
-            callback.on_start(Run(self.config, out, list(rows)))
+            callback.on_end(result)
+        return result
+
+    def _rounds(self, now: State, rows: list[dict[str, Any]], callbacks: Sequence[Callback]) -> State:
+        """All rounds that are left; the state after the last, with its rows added to `rows`."""
         try:
             while now.round < self.config.rounds:
                 after, row = self._round(now)
@@ -169,20 +230,15 @@ class _Runner:
                 for callback in callbacks:
                     callback.on_round(row)
         except BaseException as error:
+            self.executor.close()  # first: nobody writes a record that is about to be forgotten
             self._stopped(now, error)
             raise
-        self._checkpoint(now)
-        names = self.config.eval_models
-        result = Result(self.config, rows, {name: now.model(name) for name in names}, out, self.place.trainer.model)
-        if self.folder:
-            self.folder.write("models.pt", _state_dicts(result))
-        for callback in callbacks:
-            callback.on_end(result)
-        return result
+        return now
 
     def _round(self, before: State) -> tuple[State, dict[str, Any]]:
         began = time.perf_counter()
-        after, row = run_round(self.place, self.executor, before)
+        with threads(self.place.threads):  # norms in the metrics depend on it in the last bits
+            after, row = run_round(self.place, self.executor, before)
         trained = time.perf_counter()
         row["seconds"] = trained - began
         if after.round % self.config.eval_every == 0 or after.round == self.config.rounds:
@@ -193,15 +249,16 @@ class _Runner:
         return after, row
 
     def _evaluate(self, at: State) -> dict[str, float]:
+        names = list(self.config.eval_models)
+        same = "cloud" in names and "sel" in names and torch.equal(at.cloud, at.sel)
+        if same:
+            names.remove("cloud")
+        found = dict(zip(names, self.executor.evaluate([at.model(name) for name in names]), strict=True))
+        if same:
+            found["cloud"] = found["sel"]
         row: dict[str, float] = {}
         for name in self.config.eval_models:
-            if name == "cloud" and "acc_sel" in row and torch.equal(at.cloud, at.sel):
-                accuracy, loss = row["acc_sel"], row["test_loss_sel"]
-            else:
-                accuracy, loss = evaluate(
-                    self.place.trainer.model, at.model(name), self.place.data, self.config.eval_batch_size
-                )
-            row[f"acc_{name}"], row[f"test_loss_{name}"] = accuracy, loss
+            row[f"acc_{name}"], row[f"test_loss_{name}"] = found[name]
         return row
 
     def _checkpoint(self, at: State) -> None:
@@ -209,12 +266,18 @@ class _Runner:
             return
         content = {
             "state": state.to_plain(at),
-            "clients": self.place.store.snapshot(),
+            "clients": to_plain(self.ranks.gather(self.place.store.snapshot())),
             "config": self.config.to_yaml(),
             "threads": self.place.threads,
+            "at_once": self.place.at_once,
         }
-        self.folder.sync_metrics()
-        checkpoint.save(self.folder.checkpoints, at.round, content)
+        folder = self.folder
+
+        def save() -> None:
+            folder.sync_metrics()
+            checkpoint.save(folder.checkpoints, at.round, content)
+
+        self.ranks.from_leader(save)  # one file, when the records of all ranks are on disk: it is whole or not there
         self.place.store.checkpointed()
         self._saved = at.round
 
@@ -227,6 +290,8 @@ class _Runner:
         if isinstance(error, KeyboardInterrupt):  # came at any moment, and asked for no more work
             error.args = (f"stopped at once; `fedasd resume {path}` goes on from the last checkpoint",)
             return
+        if self.ranks.world > 1 and not is_agreed(error):
+            return  # the other ranks are elsewhere, or gone
         lost = "nothing lost"
         try:
             self._checkpoint(at)
@@ -245,10 +310,12 @@ def workplace(
     config: Config,
     data: FederatedData | None,
     model: nn.Module | None,
-    clients: Path | None,
+    clients: Path | Part | None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Workplace:
-    """Everything that the configuration names, built."""
+    """Everything that the configuration names, built; `clients` is where records are kept, None: in memory."""
+    part = clients if isinstance(clients, Part) else Part(clients)
+    given = data, model
     data = data or federate(config)
     if data.num_clients != config.clients:
         raise ConfigError(f"clients = {config.clients}, but the data has {data.num_clients}; set clients to that")
@@ -276,24 +343,49 @@ def workplace(
         data=data,
         method=method,
         trainer=Trainer(config, data, flat, stop),
-        store=ClientStore(names, len(flat), flat.vector.dtype, clients),
+        store=ClientStore(names, len(flat), flat.vector.dtype, part.folder),
         initial=flat.vector.clone(),
         step_flops=flops,
-        threads=choose(config.threads, flops),
+        threads=choose(config.threads or (1 if config.executor in _SIDE_BY_SIDE else 0), flops),
+        at_once=_at_once(config, flat, data),
+        part=part,
+        stop=stop,
+        given=given,
     )
 
 
-def restore_place(place: Workplace, kept: Sequence[Mapping[str, Any]], which: int) -> State:
-    """State and client records of checkpoint kept[which]."""
+def _at_once(config: Config, model: FlatModel, data: FederatedData) -> int:
+    if config.executor == "serial" and config.clients_at_once > 1:
+        raise ConfigError(
+            f"clients_at_once = {config.clients_at_once}, but executor = serial trains one at a time; use executor = "
+            "stacked"
+        )
+    number = config.clients_at_once or (as_many_as_fit(model, data) if config.executor == "stacked" else 1)
+    if number > 1 and (reason := why_not(model.module)):
+        raise ConfigError(f"clients cannot be trained at once: {reason}; use executor = serial, or clients_at_once = 1")
+    return number
+
+
+def restore_place(
+    place: Workplace,
+    kept: Sequence[Mapping[str, Any]],
+    which: int,
+    read_only: bool = False,
+    wanted: Callable[[int], bool] = lambda _: True,
+) -> tuple[Workplace, State]:
+    """The place as it was, with its records, and the state, of checkpoint kept[which].  If records are only read, new
+    ones will go to memory; `wanted` are the clients whose records matter."""
     initial = kept[which]["state"]["initial"]
     if initial.shape != place.initial.shape:
         raise SimulationError(
             f"the checkpoint has {initial.numel():,} parameters, the model {place.initial.numel():,}; pass the model "
             "that the run was started with"
         )
-    place.store.restore(kept[which]["clients"], [k["clients"] for i, k in enumerate(kept) if i != which])
+    parts.restore(place.store, place.part, [content["clients"] for content in kept], which, read_only, wanted)
     place.initial.copy_(initial)
-    return state.from_plain(kept[which]["state"], place.initial.device)
+    # Bits depend on these two, which this machine, or another executor, might choose differently.
+    place = replace(place, threads=kept[which]["threads"], at_once=kept[which]["at_once"])
+    return place, state.from_plain(kept[which]["state"], place.initial.device)
 
 
 def check_same(config: Config, saved: str) -> None:

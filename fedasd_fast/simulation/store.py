@@ -3,6 +3,9 @@
 A client's record is a row [names, P] in a slot.  Writing takes a fresh slot and never touches the old one, which stays
 as it is until two checkpoints have been written after it was replaced: so a run that is killed at any moment finds
 every record of its last checkpoint, and of the one before, unharmed.  `rollback` returns to the last `mark` likewise.
+
+Slots are handed out by one process alone.  Others that write records open the store as `Lent`, with slots that were
+reserved for them; `commit` then says which of these records count.
 """
 
 from __future__ import annotations
@@ -16,16 +19,25 @@ import torch
 from torch import Tensor
 
 from .errors import SimulationError
+from .shared import SharedFile, paged
 
 _CHUNK_BYTES = 16 * 2**20
 
 
 class ClientStore:
-    def __init__(self, names: tuple[str, ...], size: int, dtype: torch.dtype, directory: Path | None = None) -> None:
-        """Records of vectors [size] called `names`; in anonymous memory without a directory."""
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        size: int,
+        dtype: torch.dtype,
+        directory: Path | None = None,
+        memory: SharedFile | None = None,
+    ) -> None:
+        """Records of vectors [size] called `names`; without a directory in memory, of this process alone unless shared
+        memory is given."""
         self.names = names
         self._size, self._dtype = size, dtype
-        self._directory = directory
+        self._directory, self._memory = directory, memory
         self._numpy_dtype = np.dtype(str(dtype).removeprefix("torch."))
         self.record_bytes = max(1, len(names)) * size * self._numpy_dtype.itemsize
         self.chunk_slots = max(1, _CHUNK_BYTES // self.record_bytes)
@@ -35,6 +47,7 @@ class ClientStore:
         self._journal: list[tuple[int, int | None, int]] = []  # client, old slot, new slot, since the last mark
         self._replaced: list[int] = []  # since the last checkpoint
         self._held: list[int] = []  # replaced before the last checkpoint, but in the one before it
+        self._reserved: dict[int, int] = {}  # client -> slot that others may be writing to
         self._overlaid = 0  # slots below this are in files that are only read
 
     def read(self, client: int) -> dict[str, Tensor] | None:
@@ -46,11 +59,34 @@ class ClientStore:
         if not self.names:
             return
         slot = self._take()
-        record = self._record(slot)
-        for name in self.names:
-            record[name].copy_(vectors[name])
-        self._journal.append((client, self._slots.get(client), slot))
-        self._slots[client] = slot
+        self._fill(slot, vectors)
+        self._replace(client, slot)
+
+    def reserve(self, clients: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """For each client the slot of its record, -1 if it has none, and a fresh one for its next."""
+        if not self.names:
+            return dict.fromkeys(clients, (-1, -1))
+        self._reserved |= {client: self._take() for client in clients}
+        return {client: (self._slots.get(client, -1), slot) for client, slot in self._reserved.items()}
+
+    def commit(self, clients: Iterable[int]) -> None:
+        """These wrote the slots reserved for them; the other slots are free again."""
+        for client in clients if self.names else ():
+            self._replace(client, self._reserved.pop(client))
+        self._release()
+
+    def like(self, directory: Path | None) -> ClientStore:
+        """Another store of such records."""
+        return ClientStore(self.names, self._size, self._dtype, directory)
+
+    def lend(self) -> Lent:
+        """For processes that write to reserved slots: what is picked up there."""
+        if self._directory is None and self._memory is None:
+            assert not self._chunks, "records were written to memory that cannot be shared"
+            self._memory = SharedFile()
+        if self._directory is not None:
+            self._directory.mkdir(parents=True, exist_ok=True)
+        return Lent(self.names, self._size, self._dtype, self._directory, self._memory)
 
     def mark(self) -> None:
         """What was written so far is final."""
@@ -62,7 +98,8 @@ class ClientStore:
         self._journal.clear()
 
     def rollback(self) -> None:
-        """Forgets what was written since the last mark."""
+        """Forgets what was written since the last mark.  Nobody may be writing to a reserved slot any more."""
+        self._release()
         for client, old, new in reversed(self._journal):
             self._free.append(new)
             if old is None:
@@ -97,13 +134,26 @@ class ClientStore:
         self._slots = dict(zip(clients, slots, strict=True))
         used = set(slots)
         self._held = sorted({slot for other in others for slot in other["slots"].tolist()} - used)
-        self._journal, self._replaced = [], []
+        self._journal, self._replaced, self._reserved = [], [], {}
         self._free = sorted(set(range(len(self._chunks) * self.chunk_slots)) - used - set(self._held), reverse=True)
 
     def overlay(self) -> None:
         """From now on nothing is written to the files: new records go to memory."""
-        self._directory, self._overlaid = None, len(self._chunks) * self.chunk_slots
+        self._directory, self._memory, self._overlaid = None, None, len(self._chunks) * self.chunk_slots
         self._free, self._held, self._replaced = [], [], []
+
+    def _replace(self, client: int, slot: int) -> None:
+        self._journal.append((client, self._slots.get(client), slot))
+        self._slots[client] = slot
+
+    def _release(self) -> None:
+        self._free += self._reserved.values()
+        self._reserved.clear()
+
+    def _fill(self, slot: int, vectors: Mapping[str, Tensor]) -> None:
+        record = self._record(slot)
+        for name in self.names:
+            record[name].copy_(vectors[name])
 
     def _record(self, slot: int) -> dict[str, Tensor]:
         rows = torch.from_numpy(self._chunks[slot // self.chunk_slots][slot % self.chunk_slots])
@@ -121,6 +171,9 @@ class ClientStore:
         return self.chunk_slots, len(self.names), self._size
 
     def _new_chunk(self, number: int) -> np.ndarray:
+        if self._memory is not None:
+            self._memory.grow((number + 1) * self._stride)
+            return self._mapped(number)
         if self._directory is None:
             return np.zeros(self._shape, self._numpy_dtype)  # pages are taken when first written
         path, size = self._path(number), self.chunk_slots * self.record_bytes
@@ -138,7 +191,18 @@ class ClientStore:
                 f"no room for client state: {path} needs {size:,} bytes ({error.strerror}); free some space and "
                 "resume, or start again without `all` in eval_models"
             ) from error
-        return np.memmap(path, self._numpy_dtype, "r+", shape=self._shape)
+        return self._mapped(number)
+
+    def _mapped(self, number: int) -> np.ndarray:
+        """A chunk that exists, in a file or in shared memory."""
+        if self._memory is None:
+            return np.memmap(self._path(number), self._numpy_dtype, "r+", shape=self._shape)
+        memory = self._memory.map(number * self._stride, self._stride)
+        return np.ndarray(self._shape, self._numpy_dtype, memory)
+
+    @property
+    def _stride(self) -> int:
+        return paged(self.chunk_slots * self.record_bytes)
 
     def _open_chunks(self) -> None:
         self._chunks = []
@@ -146,8 +210,36 @@ class ClientStore:
         while self._directory is not None and (path := self._path(len(self._chunks))).exists():
             if path.stat().st_size != size:
                 break  # was being made when the process died; made anew when needed
-            self._chunks.append(np.memmap(path, self._numpy_dtype, "r+", shape=self._shape))
+            self._chunks.append(self._mapped(len(self._chunks)))
 
     def _path(self, number: int) -> Path:
         assert self._directory is not None
         return self._directory / f"chunk-{number:05d}.bin"
+
+
+class Lent(ClientStore):
+    """The records of a store whose owner is another process, which says where each client reads and writes."""
+
+    def hold(self) -> int | None:
+        """Until the file descriptor is closed, or the process ends, the run's folder counts as in use."""
+        if self._directory is None:
+            return None
+        import fcntl
+
+        descriptor = os.open(self._directory, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        return descriptor
+
+    def borrow(self, slots: Mapping[int, tuple[int, int]]) -> None:
+        """As `reserve` gave them."""
+        self._slots = {client: old for client, (old, _) in slots.items() if old >= 0}
+        self._reserved = {client: new for client, (_, new) in slots.items()}
+
+    def write(self, client: int, vectors: Mapping[str, Tensor]) -> None:
+        if self.names:
+            self._fill(self._reserved[client], vectors)
+
+    def _record(self, slot: int) -> dict[str, Tensor]:
+        while slot >= len(self._chunks) * self.chunk_slots:  # the owner has made more since
+            self._chunks.append(self._mapped(len(self._chunks)))
+        return super()._record(slot)

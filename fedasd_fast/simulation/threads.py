@@ -7,6 +7,7 @@ settings give the same bits on the same machine.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -49,9 +50,18 @@ def step_flops(model: FlatModel, input_shape: tuple[int, ...], num_classes: int,
     return 3 * total
 
 
+def worth_threads(flops: int) -> bool:
+    return flops >= _WORTH_IT
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def choose(wanted: int, flops: int) -> int:
     """`wanted`, or for 0 as many as a step of `flops` makes use of."""
-    return wanted or (torch.get_num_threads() if flops >= _WORTH_IT else 1)
+    return wanted or (torch.get_num_threads() if worth_threads(flops) else 1)
 
 
 @contextmanager

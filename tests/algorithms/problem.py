@@ -77,7 +77,7 @@ def prepare(config: Config, data: FederatedData | None = None, module: nn.Module
 def advance(place: Workplace, rounds: int | None = None) -> tuple[State, list[dict[str, Any]]]:
     """The state after the given number of rounds (all of the configuration), and their metrics."""
     now, rows = state.first(place.config, place.method, place.initial), []
-    executor = executors.create("serial", place)
+    executor = executors.local(place)
     for _ in range(place.config.rounds if rounds is None else rounds):
         now, row = run_round(place, executor, now)
         place.store.mark()

@@ -17,7 +17,7 @@ class Terminal(io.StringIO):
 
 
 def follow(progress: Progress, rounds: int = 4) -> None:
-    progress.on_start(SimpleNamespace(config=Config(name="demo", rounds=rounds), out=None))
+    progress.on_start(SimpleNamespace(config=Config(name="demo", rounds=rounds), out=None, choice=None))
     for round in range(1, rounds + 1):
         metrics: dict[str, Any] = {"round": round, "client_updates": 6, "seconds": 0.5}
         if round % 2 == 0:

@@ -45,6 +45,10 @@ class OnDevice(Tensor):
     def device(self) -> torch.device:  # type: ignore[override]
         return CUDA
 
+    @property
+    def is_cuda(self) -> bool:  # type: ignore[override]
+        return True
+
     def numpy(self, **_: Any) -> Any:  # type: ignore[override]
         raise TypeError("can't convert cuda:0 device type tensor to numpy")
 
@@ -54,6 +58,9 @@ class OnDevice(Tensor):
 
     def cpu(self) -> Tensor:  # type: ignore[override]
         return self.to("cpu")
+
+    def tolist(self) -> Any:
+        return self.cpu().tolist()
 
     def to(self, *args: Any, **kwargs: Any) -> Tensor:
         """As it would be: no copy where nothing changes."""

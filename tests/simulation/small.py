@@ -16,7 +16,7 @@ from fedasd_fast.typed import merge
 
 SETTINGS: dict[str, Any] = {
     "synthetic": {"shape": [12], "classes": 5, "samples_per_client": 16, "test_samples": 50},
-    "model_args": {"hidden": [16]},
+    "model_args": {"hidden": [16]}, "executor": "serial",
     "asd": {"weight": 2.0},
     "clients": 12, "participation": 0.4, "rounds": 7, "local_epochs": 1, "batch_size": 8, "checkpoint_every": 2,
 }  # fmt: skip
@@ -37,7 +37,7 @@ def contents(out: Path | str) -> dict[str, Any]:
     config = folder.config()
     place = workplace(config, None, None, folder.clients)
     kept = checkpoint.load(folder.checkpoints)
-    state = restore_place(place, kept, 0)
+    place, state = restore_place(place, kept, 0, read_only=True)
     found = {name: bits(value) for name, value in vars(state).items()}
     found["records"] = {k: bits(record) for k in range(config.clients) if (record := place.store.read(k))}
     found["metrics"] = timeless(folder.metrics())

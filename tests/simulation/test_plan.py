@@ -51,6 +51,13 @@ def test_by_hand(tmp_path: Path) -> None:
     assert made.memory == made.model + made.data + made.largest_client + made.teacher_cache
 
 
+def test_every_worker_has_a_model_of_its_own() -> None:
+    made = plan.plan(place(method="fedavg+asd", executor="processes", workers=3))
+    alone = plan.plan(place(method="fedavg+asd"))
+    assert made.memory - alone.memory == 2 * (alone.model + alone.largest_client + alone.teacher_cache)
+    assert ("memory: teacher cache", f"{human(made.teacher_cache)}, in each of 3 workers") in made.rows()
+
+
 def test_in_memory_and_without_state() -> None:
     made = plan.plan(place(method="fedavg"))
     assert made.teacher_cache == 0
@@ -92,7 +99,7 @@ def test_the_run_takes_what_was_planned(tmp_path: Path, monkeypatch: pytest.Monk
     for out in (None, str(tmp_path / "run")):
         slots.clear()
         made = plan.plan(place(method="feddyn", rounds=12, out=out))
-        result = simulate(linear(method="feddyn", rounds=12, out=out))
+        result = simulate(linear(method="feddyn", rounds=12, out=out, executor="serial"))
         assert sum(row["steps"] for row in result.metrics) == made.steps
         assert made.clients_with_state / 2 < len(slots) <= made.clients_with_state
     state = sum(path.stat().st_size for path in (tmp_path / "run" / "clients").iterdir())

@@ -29,7 +29,8 @@ IMAGES = RAGGED | dict(
 
 
 def both(settings: dict[str, Any], **others: Any) -> tuple[Result, Result]:
-    return simulate(settings, **others), simulate(settings | {"executor": "stacked"}, **others)
+    serial, stacked = (simulate(settings | {"executor": name}, **others) for name in ("serial", "stacked"))
+    return serial, stacked
 
 
 def assert_same(one: Result, other: Result, tolerance: float) -> None:
@@ -68,7 +69,7 @@ def test_in_chunks_of_few_clients(monkeypatch: pytest.MonkeyPatch) -> None:
         original(self, template, clients)
 
     monkeypatch.setattr(StackedModel, "__init__", counted)
-    monkeypatch.setattr(stacked, "_CHUNK_BYTES", 40_000)
+    monkeypatch.setattr(stacked, "_GROUP_BYTES", 40_000)
     assert_same(*both(RAGGED | {"method": "feddyn+asd"}), 1e-12)
     assert len(chunks) > 2
     assert max(chunks) < 8
@@ -156,5 +157,22 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:
     simulate(settings | {"rounds": 2, "out": str(tmp_path)})
     rest = resume(tmp_path, {"rounds": 4})
     assert all(torch.equal(whole.models[name], rest.models[name]) for name in whole.models)
-    with pytest.raises(SimulationError, match="executor = 'serial'"):
-        resume(tmp_path, {"rounds": 5, "executor": "serial"})
+    with pytest.raises(SimulationError, match="clients_at_once = 1"):
+        resume(tmp_path, {"rounds": 5, "clients_at_once": 1})
+
+
+@pytest.mark.parametrize("method", ["fedavg+asd", "feddyn+asd"])
+def test_groups_are_the_same_for_any_number_of_workers(method: str, tmp_path: Path) -> None:
+    settings = RAGGED | {"method": method, "rounds": 3, "clients_at_once": 3}
+    expected = simulate(settings | {"executor": "stacked", "threads": 1})
+    for number in (1, 2):
+        found = simulate(settings | {"executor": "processes", "workers": number})
+        assert all(torch.equal(expected.models[name], found.models[name]) for name in expected.models)
+    simulate(settings | {"executor": "processes", "rounds": 1, "out": str(tmp_path)})
+    found = resume(tmp_path, {"rounds": 3, "executor": "stacked"})
+    assert all(torch.equal(expected.models[name], found.models[name]) for name in expected.models)
+
+
+def test_serial_trains_one_at_a_time() -> None:
+    with pytest.raises(ConfigError, match="clients_at_once = 3, but executor = serial"):
+        simulate(RAGGED | {"executor": "serial", "clients_at_once": 3})

@@ -258,3 +258,40 @@ def test_a_client_costs_nothing_before_it_writes(tmp_path: Path) -> None:
     records.write(999_999, {"upload": torch.ones(10_000)})
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) == 40_000
     assert records.read(0) is None
+
+
+class TestReservedSlots:
+    """Others write the records; which of them count is known only when they are done."""
+
+    @pytest.fixture(params=["files", "memory"])
+    def records(self, request: pytest.FixtureRequest, tmp_path: Path) -> ClientStore:
+        return ClientStore(("upload",), 3, torch.float32, tmp_path if request.param == "files" else None)
+
+    def test_only_what_is_committed_counts(self, records: ClientStore) -> None:
+        lent = records.lend()
+        for value in (1.0, 2.0):
+            slots = records.reserve([4, 5, 6])
+            lent.borrow(slots)
+            for client in slots:
+                before = lent.read(client)
+                assert before is None if value == 1 else before is not None and float(before["upload"][0]) == 1
+                lent.write(client, {"upload": torch.full((3,), value)})
+            records.commit([4, 5, 6] if value == 1 else [5])
+            records.mark()
+        found = [float(record["upload"][0]) for k in (4, 5, 6) if (record := records.read(k))]
+        assert found == [1.0, 2.0, 1.0]
+
+    def test_rollback_gives_the_slots_back(self, records: ClientStore) -> None:
+        lent = records.lend()
+        first = records.reserve([1])[1][1]
+        records.commit([1])
+        records.mark()
+        taken = records.reserve([1, 2])
+        assert first not in {new for _, new in taken.values()}
+        lent.borrow({1: taken[1]})
+        lent.write(1, {"upload": torch.full((3,), 9.0)})
+        records.rollback()
+        assert {new for _, new in records.reserve([7, 8]).values()} == {new for _, new in taken.values()}
+        assert records.read(1) is not None
+        assert float(records.read(1)["upload"][0]) != 9  # type: ignore[index]
+        assert records.read(2) is None

@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
+
+import torch
+from torch import Tensor
 
 from ...algorithms import Server
-from ..cohort import Sums, Task
+from ..cohort import Sums, Task, Workplace
+from ..evaluate import evaluate
+from ..threads import threads
 
 
-class Executor(Protocol):
+class Executor(ABC):
+    def __init__(self, place: Workplace) -> None:
+        self.place = place
+
+    def start(self) -> None:  # noqa: B027 (most have nothing to do)
+        """Gets ready, so that the first round takes no longer than the others."""
+
+    @abstractmethod
     def run(self, server: Server, tasks: Sequence[Task]) -> Sums:
         """Trains the clients of all tasks, in any order."""
+
+    def evaluate(self, vectors: Sequence[Tensor]) -> list[tuple[float, float]]:
+        """Accuracy and cross-entropy of each model [P] on the test split."""
+        config, trainer = self.place.config, self.place.trainer
+        with threads(config.threads or torch.get_num_threads()):
+            return [evaluate(trainer.model, v, self.place.data, config.eval_batch_size) for v in vectors]
+
+    def close(self) -> None:  # noqa: B027
+        """Gives back what was taken; nobody trains any more when it returns.  It can be called again, at any time."""

@@ -14,66 +14,53 @@ import torch
 from torch import Tensor
 
 from ...algorithms import Correction, Server
+from ...data.federated import FederatedData
 from ...loss.cache import TeacherCache
 from ...loss.functional import asd_loss_and_grad
-from ...typed import ConfigError
 from .. import update
 from ..cohort import Sums, Task, Workplace, add_client, conclude, dropping, run_client
 from ..errors import Interrupted
+from ..flat import FlatModel
 from ..samples import LocalSamples
-from ..stacked_model import StackedModel, why_not
-from ..threads import threads
+from ..stacked_model import StackedModel
 from ..trainer import LocalRun, label_shares
+from .local import Local
 
 _PADDING = -100  # ignore_index of the loss
-_CHUNK_BYTES = 512 * 2**20  # of the vectors and samples that are held at once
+_GROUP_BYTES = 512 * 2**20  # of the vectors and samples that are held at once
 
 
-class Stacked:
+class Stacked(Local):
     def __init__(self, place: Workplace) -> None:
-        if reason := why_not(place.trainer.model.module):
-            raise ConfigError(f"executor = stacked: {reason}; use executor = serial")
-        self._place = place
+        super().__init__(place)
         self._stack: StackedModel | None = None
 
-    def run(self, server: Server, tasks: Sequence[Task]) -> Sums:
-        place = self._place
-        sums, sizes = place.empty_sums(), place.data.sizes
-        left = sorted(tasks, key=lambda task: (-int(sizes[task.client]), task.client))
-        with threads(place.threads):
-            place.trainer.model.vector.copy_(server.model)  # the teacher
-            while left:
-                count = min(len(left), self._clients_at_once(int(sizes[left[0].client])))
-                self._run_chunk(server, left[:count], sums)
-                left = left[count:]
-        return sums
-
-    def _clients_at_once(self, largest: int) -> int:
-        """For clients of at most `largest` samples."""
-        place = self._place
-        vectors = 6 * len(place.initial)  # parameters, gradient, v, velocity, what an ascent saves, and autograd's
-        samples = 3 * largest * math.prod(place.data.input_shape)
-        return max(1, _CHUNK_BYTES // (place.initial.element_size() * (vectors + samples)))
-
-    def _run_chunk(self, server: Server, tasks: Sequence[Task], sums: Sums) -> None:
-        place = self._place
-        if self._stack is None or len(self._stack) != len(tasks):
-            self._stack = StackedModel(place.trainer.model, len(tasks))
-        records = [place.store.read(task.client) for task in tasks]
-        clients = [place.client(task.client, record) for task, record in zip(tasks, records, strict=True)]
+    def train(self, server: Server, group: Sequence[Task], sums: Sums) -> None:
+        place = self.place
+        place.trainer.model.vector.copy_(server.model)  # the teacher
+        if self._stack is None or len(self._stack) != len(group):
+            self._stack = StackedModel(place.trainer.model, len(group))
+        records = [place.store.read(task.client) for task in group]
+        clients = [place.client(task.client, record) for task, record in zip(group, records, strict=True)]
         try:
             corrections = [place.method.correction(server, client) for client in clients]
-            runs = _Chunk(place, self._stack, server, tasks, corrections).train()
+            runs = _Chunk(place, self._stack, server, group, corrections).train()
         except Interrupted:
             raise
         except Exception:  # of one operation for all, which does not say whose it was: one after the other, then
-            for task in tasks:
+            for task in group:
                 run_client(place, server, task, sums)
-            place.trainer.model.vector.copy_(server.model)
             return
-        for task, record, client, run in zip(tasks, records, clients, runs, strict=True):
+        for task, record, client, run in zip(group, records, clients, runs, strict=True):
             with dropping(place, task, sums):
                 add_client(place, server, task, conclude(place, server, client, record, run), sums)
+
+
+def as_many_as_fit(model: FlatModel, data: FederatedData) -> int:
+    """Clients to train at once."""
+    vectors = 6 * len(model)  # parameters, gradient, v, velocity, what an ascent saves, and autograd's
+    samples = 3 * int(data.sizes.max()) * math.prod(data.input_shape)
+    return max(2, _GROUP_BYTES // (model.vector.element_size() * (vectors + samples)))
 
 
 class _Chunk:

@@ -1,0 +1,42 @@
+"""How ranks find each other when torchrun starts them, for the first time or again.
+
+The store that torchrun offers may still hold what ranks wrote that have died since, so names used before would lead to
+addresses where nobody listens.  The leader therefore makes up a new name for every start, and gives it only to those
+who are there: each rank calls with a word of its own, and trusts the answer to that word alone.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from datetime import timedelta
+from typing import Any
+
+_LOOK = 0.01  # seconds
+
+
+def meet(store: Any, rank: int, world: int, patience: timedelta) -> str:
+    """A name that exactly the ranks of this start agree on."""
+    word = uuid.uuid4().hex
+    if rank:
+        store.set(f"fedasd/call/{rank}", word)
+        name: str = _await(store, f"fedasd/answer/{word}", patience)
+        store.set(f"fedasd/heard/{name}/{rank}", "yes")
+        return name
+    until = time.monotonic() + patience.total_seconds()
+    missing = set(range(1, world))
+    while missing:
+        for other in list(missing):
+            if store.check([f"fedasd/call/{other}"]):  # perhaps by one that has died: nobody will hear the answer
+                store.set(f"fedasd/answer/{store.get(f'fedasd/call/{other}').decode()}", word)
+            if store.check([f"fedasd/heard/{word}/{other}"]):
+                missing.remove(other)
+        if time.monotonic() > until:
+            raise RuntimeError(f"ranks {sorted(missing)} did not start")
+        time.sleep(_LOOK)
+    return word
+
+
+def _await(store: Any, key: str, patience: timedelta) -> str:
+    store.wait([key], patience)
+    return str(store.get(key).decode())

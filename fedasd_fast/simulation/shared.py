@@ -1,0 +1,90 @@
+"""Memory that several processes see: a file without a name, which is gone with the last process that has it open.
+
+So nothing is left behind, whatever ends a run.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Callable
+from multiprocessing import reduction
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class SharedFile:
+    """Can be given to a process that is being started; both then see the same bytes."""
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        self._descriptor = _nameless() if descriptor is None else descriptor
+
+    def __reduce__(self) -> tuple[Callable[[Any], SharedFile], tuple[Any]]:
+        return _received, (reduction.DupFd(self._descriptor),)
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+    def grow(self, size: int) -> None:
+        """Pages are taken when first written."""
+        if os.fstat(self._descriptor).st_size < size:
+            os.ftruncate(self._descriptor, size)
+
+    def map(self, offset: int, size: int) -> mmap.mmap:
+        """The offset must be a multiple of `page`."""
+        return mmap.mmap(self._descriptor, size, offset=offset)
+
+
+def paged(size: int) -> int:
+    """The size in whole pages."""
+    return -(-size // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+
+
+def _nameless() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("fedasd")
+    with tempfile.TemporaryFile() as file:  # macOS
+        return os.dup(file.fileno())
+
+
+def _received(copy: Any) -> SharedFile:
+    return SharedFile(copy.detach())
+
+
+class Board:
+    """What the parent and its workers show each other: vectors, and who is at work on which client.
+
+    Every worker has sums of its own; what one shows is read by the parent only when it has said that it is done.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        dtype: torch.dtype,
+        states: tuple[str, ...],
+        sums: int,
+        workers: int,
+        file: SharedFile | None = None,
+    ) -> None:
+        self._arguments = (size, dtype, states, sums, workers)
+        self._file, self._end = file or SharedFile(), 0
+        self.current = self._place((workers,), torch.int64)  # the client that each worker trains, -1: none
+        self.initial = self._place((size,), dtype)
+        self.model = self._place((size,), dtype)
+        self.state = {name: self._place((size,), torch.float64) for name in states}
+        self.evaluated = self._place((3, size), dtype)
+        self.sums = [self._place((sums, size), torch.int64) for _ in range(workers)]
+
+    def __reduce__(self) -> tuple[type[Board], tuple[Any, ...]]:
+        return Board, (*self._arguments, self._file)
+
+    def _place(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        size = paged(int(np.prod(shape)) * dtype.itemsize)
+        self._file.grow(self._end + size)
+        memory = self._file.map(self._end, size)
+        self._end += size
+        return torch.frombuffer(memory, dtype=dtype, count=int(np.prod(shape))).view(shape)
