@@ -19,8 +19,8 @@ from fedasd_fast.simulation.state import first
 
 # Clients of unequal sizes, so that the last batches have many.
 FEATURES: dict[str, Any] = dict(
-    clients=8, participation=0.6, rounds=2, local_epochs=2, batch_size=7, size_sigma=0.7, dtype="float64",
-    model_args={"hidden": [9]}, synthetic={"shape": [6], "classes": 5, "samples_per_client": 17, "test_samples": 40},
+    clients=6, participation=0.5, rounds=2, local_epochs=2, batch_size=7, size_sigma=0.7, dtype="float64",
+    model_args={"hidden": [9]}, synthetic={"shape": [6], "classes": 5, "samples_per_client": 12, "test_samples": 40},
     optimizer={"clip_norm": 1.0}, asd={"weight": 3.0}, executor="serial",
 )  # fmt: skip
 IMAGES = FEATURES | dict(
@@ -30,7 +30,7 @@ IMAGES = FEATURES | dict(
 METHODS = ["fedavg", "fedprox+asd", "feddyn", "scaffold", "fedsam+asd"]
 
 
-def images(clients: int = 8) -> PartitionedData:
+def images(clients: int = 6) -> PartitionedData:
     """Client k has k + 3 of 60 images, some of them more than one client's."""
     rng = np.random.default_rng(0)
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from fedasd_fast.data import resident
+from fedasd_fast.data import resident, transform
 from fedasd_fast.loss import extension
 from fedasd_fast.simulation import captured
 
@@ -166,11 +166,13 @@ def pretended_gpu(*, kernels: bool = True, free_memory: int = 10**9) -> Iterator
         patch.setattr(TapedGraphs, "captures", 0, raising=False)
         patch.setattr(Tensor, "pin_memory", lambda self: self)
         patch.setattr(extension, "devices", ("cpu", "cuda") if kernels and extension.available else extension.devices)
+        transform._scale_and_shift.cache_clear()  # which may hold tensors of a real GPU; afterwards, of this one
         try:
             torch.__future__.set_overwrite_module_params_on_conversion(True)
             torch._C._set_only_lift_cpu_tensors(True)
             yield watch
         finally:
+            transform._scale_and_shift.cache_clear()
             torch.__future__.set_overwrite_module_params_on_conversion(convert)
             torch._C._set_only_lift_cpu_tensors(lift)
 
