@@ -91,6 +91,7 @@ class Config:
     seed: int = 0
     dtype: Literal["float32", "float64"] = "float32"
     device: str = "cpu"
+    cuda_graph: bool = False  # the local step is recorded once and replayed
     executor: Literal["auto", "serial", "stacked", "processes", "torchrun"] = "auto"
     workers: int = 0  # of `processes`; 0: one for each core, or as many as their threads leave room for
     clients_at_once: int = 0  # stacked in each worker; 0: one, and with `stacked` as many as are fast
@@ -106,6 +107,15 @@ class Config:
                 "augment = epoch with teacher = cache: the teacher's cached outputs belong to other views than the "
                 "student sees; use augment = round (the cache stays exact), teacher = recompute, or ask for the "
                 "approximation by name: teacher = cache_approximate"
+            )
+        if self.cuda_graph and not self.device.startswith("cuda"):
+            raise ConfigError(
+                f"cuda_graph = true with device = {self.device}: set device = cuda, or cuda_graph = false"
+            )
+        if self.cuda_graph and (self.executor == "stacked" or self.clients_at_once > 1):
+            raise ConfigError(
+                "cuda_graph = true with clients that are trained at once, whose steps are not recorded; use executor = "
+                "serial and clients_at_once = 1, or cuda_graph = false"
             )
 
     @property

@@ -150,6 +150,11 @@ class PartitionedData(FederatedData):
         end = int(self._ends[k])
         return self._rows[end - int(self.sizes[k]) : end]
 
+    @property
+    def all_rows(self) -> Tensor:
+        """Of all clients, one after the other."""
+        return self._rows
+
     def label_counts(self, k: int) -> Tensor:
         return torch.bincount(self.dataset.train.targets.index_select(0, self.rows(k)), minlength=self.num_classes)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from .transfer import send
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -22,10 +25,19 @@ def to_float(
     x = inputs.to(dtype)
     if mean is None or std is None:
         return x.div_(255)
-    shape = (-1, 1, 1)
-    scale = torch.tensor(std, dtype=torch.float64).mul_(255).reciprocal_()
-    shift = torch.tensor(mean, dtype=torch.float64) / torch.tensor(std, dtype=torch.float64)
-    return x.mul_(scale.to(x).view(shape)).sub_(shift.to(x).view(shape))
+    scale, shift = _scale_and_shift(tuple(mean), tuple(std), dtype, x.device)
+    return x.mul_(scale).sub_(shift)
+
+
+@lru_cache(maxsize=16)  # else two small copies to the device for every client, which it waits for
+def _scale_and_shift(
+    mean: tuple[float, ...], std: tuple[float, ...], dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    with torch.inference_mode(False):  # evaluation may be the first to ask
+        deviation = torch.tensor(std, dtype=torch.float64)
+        both = (deviation * 255).reciprocal_(), torch.tensor(mean, dtype=torch.float64) / deviation
+        scale, shift = (values.to(device, dtype).view(-1, 1, 1) for values in both)
+    return scale, shift
 
 
 def augment(inputs: Tensor, rng: np.random.Generator, pad: int = 4) -> Tensor:
@@ -40,12 +52,14 @@ def augment(inputs: Tensor, rng: np.random.Generator, pad: int = 4) -> Tensor:
             f"{tuple(inputs.shape)}; convert uint8 images with to_float first, and set augment: none for other inputs"
         )
     n, channels, height, width = inputs.shape
-    mirrored, top, left = draw(n, rng, pad)
-    rows = top[:, None] + np.arange(height)  # [n, H], in the padded image
-    columns = left[:, None] + np.arange(width)
+    # Three numbers an image go to the device; the places of its pixels are worked out there.
+    drawn = send(torch.from_numpy(np.stack(draw(n, rng, pad)).astype(np.int64, copy=False)), inputs.device)
+    mirrored, top, left = drawn.unsqueeze(-1)  # [n, 1] each
+    rows = top + torch.arange(height, device=inputs.device)  # [n, H], in the padded image
+    columns = left + torch.arange(width, device=inputs.device)
     padded_width = width + 2 * pad
-    columns = np.where(mirrored[:, None], padded_width - 1 - columns, columns)
-    pixels = torch.from_numpy(rows[:, :, None] * padded_width + columns[:, None, :]).to(inputs.device)
+    columns = torch.where(mirrored > 0, padded_width - 1 - columns, columns)
+    pixels = rows.unsqueeze(2) * padded_width + columns.unsqueeze(1)
     padded = F.pad(inputs, (pad, pad, pad, pad)).flatten(2)
     return padded.gather(2, pixels.view(n, 1, -1).expand(-1, channels, -1)).view_as(inputs)
 

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..data.federated import FederatedData
+from ..data.transfer import send
 from ..data.transform import to_float
 from .flat import FlatModel, arranged
 
@@ -27,16 +28,16 @@ def evaluate_batches(
 ) -> list[tuple[int, float]]:
     """How many samples of each of these batches are right, and the sum of their cross-entropies."""
     device, dtype = model.vector.device, model.vector.dtype
-    found = []
+    right, loss = [], []  # read in the end: every look would make a GPU's host wait
     with model.holding(vector) as module, torch.inference_mode():
         module.eval()
         for number in numbers:
             rows = slice(number * batch_size, (number + 1) * batch_size)
-            x, y = data.test.inputs[rows], data.test.targets[rows].to(device)
-            logits = module(arranged(to_float(x.to(device), data.mean, data.std, dtype)))
-            right = int((logits.argmax(1) == y).sum())
-            found.append((right, float(F.cross_entropy(logits, y, reduction="sum"))))
-    return found
+            x, y = send(data.test.inputs[rows], device), send(data.test.targets[rows], device)
+            logits = module(arranged(to_float(x, data.mean, data.std, dtype)))
+            right.append((logits.argmax(1) == y).sum())
+            loss.append(F.cross_entropy(logits, y, reduction="sum"))
+    return list(zip(torch.stack(right).tolist(), torch.stack(loss).tolist(), strict=True)) if right else []
 
 
 def summed(found: Iterable[tuple[int, float]], data: FederatedData) -> tuple[float, float]:

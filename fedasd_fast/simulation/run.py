@@ -19,6 +19,7 @@ from ..callbacks import Callback
 from ..config import Config, from_dict
 from ..data.federated import FederatedData
 from ..data.load import federate
+from ..data.resident import on_device
 from ..randomness import Stream, torch_seeded
 from ..typed import ConfigError
 from . import checkpoint, executors, parts, state, tuning
@@ -324,6 +325,7 @@ def workplace(
         device = torch.zeros(0, device=config.device).device
     except (RuntimeError, AssertionError) as error:
         raise ConfigError(f"device = {config.device!r} cannot be used: {error}") from None
+    data = on_device(data, device)
     if model is None:
         with torch_seeded(config.seed, Stream.INIT):
             model = models.build(
@@ -403,6 +405,10 @@ def check_same(config: Config, saved: str) -> None:
 def _state_dicts(result: Result) -> memoryview:
     buffer = io.BytesIO()
     torch.save(
-        {name: {k: v.clone() for k, v in result.module(name).state_dict().items()} for name in result.models}, buffer
+        {
+            name: {k: v.to("cpu", copy=True) for k, v in result.module(name).state_dict().items()}
+            for name in result.models
+        },
+        buffer,
     )
     return buffer.getbuffer()

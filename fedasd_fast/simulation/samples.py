@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ..config import Config
 from ..data.federated import FederatedData
+from ..data.transfer import send
 from ..data.transform import augment, to_float
 from ..randomness import Stream, generator
 
@@ -15,8 +16,8 @@ class LocalSamples:
     def __init__(self, config: Config, data: FederatedData, round: int, client: int, like: Tensor) -> None:
         """`like` has the device and the dtype that inputs shall have."""
         samples = data.client(client)
-        self.targets = samples.targets.to(like.device)
-        self.inputs = to_float(samples.inputs.to(like.device), data.mean, data.std, like.dtype)
+        self.targets = send(samples.targets, like.device)
+        self.inputs = to_float(send(samples.inputs, like.device), data.mean, data.std, like.dtype)
         self._shuffle = generator(config.seed, Stream.SHUFFLE, round, client)
         self.changing = config.augment == "epoch"  # each epoch has views of its own
         if config.augment != "none":
@@ -33,4 +34,4 @@ class LocalSamples:
 
     def order(self) -> Tensor:
         """The order of the next epoch: int64 [n]."""
-        return torch.from_numpy(self._shuffle.permutation(len(self))).to(self.targets.device)
+        return send(torch.from_numpy(self._shuffle.permutation(len(self))), self.targets.device)

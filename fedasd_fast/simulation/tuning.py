@@ -104,7 +104,9 @@ def _group(place: Workplace, cohort: int) -> int:
     config = place.config
     if config.clients_at_once:
         return min(config.clients_at_once, cohort)
-    if why_not(place.trainer.model.module) or (worth_threads(place.step_flops) and not place.initial.is_cuda):
+    if config.cuda_graph or why_not(place.trainer.model.module):
+        return 1
+    if worth_threads(place.step_flops) and not place.initial.is_cuda:
         return 1
     return min(as_many_as_fit(place.trainer.model, place.data), cohort)
 

@@ -29,13 +29,14 @@ def step(
     optimizer: Optimizer,
     lr: float | Tensor,
     *,
+    decay: Tensor | None = None,
     implementation: str = "auto",
 ) -> None:
     """Changes w (and velocity) in place.  Clipping comes before weight decay, as torch.optim.SGD adds the decay
-    itself."""
+    itself.  `decay` takes the place of the sum of optimizer's and correction's, which it holds in memory."""
     local_step(
         w, g, lr, quadratic=correction.quadratic, linear=correction.linear, clip_norm=optimizer.clip_norm,
-        decay=optimizer.weight_decay + correction.decay, velocity=velocity,
+        decay=optimizer.weight_decay + correction.decay if decay is None else decay, velocity=velocity,
         momentum=0.0 if velocity is None else optimizer.momentum, implementation=implementation,
     )  # fmt: skip
 
@@ -121,7 +122,7 @@ def reference_ascend(w: Tensor, g: Tensor, saved: Tensor, rho: float, epsilon: f
 
 def _column(number: float | Tensor, w: Tensor) -> Tensor:
     """[1], or [K, 1] for one number a client."""
-    return torch.as_tensor(number, dtype=w.dtype, device=w.device).unsqueeze(-1)
+    return number.to(w.dtype).unsqueeze(-1) if isinstance(number, Tensor) else w.new_full((1,), number)
 
 
 if extension.available:

@@ -23,7 +23,7 @@ from ..errors import Interrupted
 from ..flat import FlatModel
 from ..samples import LocalSamples
 from ..stacked_model import StackedModel
-from ..trainer import LocalRun
+from ..trainer import LocalRun, label_shares
 from .local import Local
 
 _PADDING = -100  # ignore_index of the loss
@@ -149,7 +149,7 @@ class _Chunk:
         assert term is not None
         model = self._place.trainer.model
         classes, dtype = self._place.data.num_classes, model.vector.dtype
-        shares = torch.stack([torch.bincount(s.targets, minlength=classes).to(dtype) / len(s) for s in self._samples])
+        shares = torch.stack([label_shares(s.targets, classes, dtype) for s in self._samples])
         return TeacherCache.build(model.module, inputs, self._targets, shares, dtype=dtype, **term.teacher_options())
 
     def _pairs(self) -> list[tuple[LocalSamples, int]]:
