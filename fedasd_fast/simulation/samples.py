@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,3 +35,7 @@ class LocalSamples:
     def order(self) -> Tensor:
         """The order of the next epoch: int64 [n]."""
         return torch.from_numpy(self._shuffle.permutation(len(self))).to(self.targets.device)
+
+    def orders(self, epochs: int) -> np.ndarray:
+        """The orders of the next epochs, [epochs, n]: what as many calls of `order` give."""
+        return self._shuffle.permuted(np.tile(np.arange(len(self)), (epochs, 1)), axis=1)

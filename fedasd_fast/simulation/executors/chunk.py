@@ -1,0 +1,145 @@
+"""The training of K clients at once.
+
+The smaller ones are padded: a missing sample has the label ignore_index, and a client that has no batch in a step has
+the learning rate 0, so it stays as it is.  Each client sees the batches that it would see alone, and each has a norm, a
+loss and a teacher's share of its own.  What the steps of a client are is known before the first one: orders and rates
+are laid out for all of them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from ...algorithms import Correction, Server
+from ...loss.cache import TeacherCache
+from ...loss.functional import asd_loss_and_grad
+from .. import update
+from ..cohort import Task, Workplace
+from ..errors import Interrupted
+from ..samples import LocalSamples
+from ..stacked_model import StackedModel
+from ..trainer import LocalRun
+
+_PADDING = -100  # ignore_index of the loss
+
+
+@dataclass(frozen=True)
+class ChunkRun:
+    ends: Tensor  # [K, P] where training ended: the stack's own vectors
+    losses: Tensor  # [K, steps]
+    active: Tensor  # [K, steps] who had a batch
+    samples: list[int]  # [K] that training went through, epochs counted
+
+    def client(self, k: int) -> LocalRun:
+        return LocalRun(self.ends[k], self.losses[k, self.active[k]], self.samples[k])
+
+
+class Chunk:
+    def __init__(
+        self,
+        place: Workplace,
+        stack: StackedModel,
+        server: Server,
+        tasks: Sequence[Task],
+        corrections: Sequence[Correction],
+    ) -> None:
+        self._place, self._stack, self._server = place, stack, server
+        self._correction = corrections[0]  # a, rho and epsilon are the method's, the same for all
+        config, like = place.config, place.initial
+        first = corrections[0].linear
+        self._linear = None if first is None else torch.stack([c.linear for c in corrections if c.linear is not None])
+        decay = [config.optimizer.weight_decay + c.decay for c in corrections]
+        self._decay = torch.tensor(decay, dtype=torch.float64, device=like.device)  # [K]
+        self._velocity = torch.zeros_like(stack.vectors) if config.optimizer.momentum else None
+        self._samples = [LocalSamples(config, place.data, server.round, task.client, like) for task in tasks]
+        self._targets = _padded([samples.targets for samples in self._samples], _PADDING)  # [K, N]
+        self._sizes = np.array([len(samples) for samples in self._samples])
+        self._epochs = np.array([task.epochs for task in tasks])
+
+    def train(self) -> ChunkRun:
+        place, config, lr = self._place, self._place.config, self._server.lr
+        distils, cached = place.trainer.distillation is not None, config.teacher != "recompute"
+        starts = range(0, self._targets.shape[1], config.batch_size)
+        active = self._active(np.array(starts))  # [E, batches, K]
+        rates = None if active.all() else torch.from_numpy(active * lr).to(self._targets.device)
+        order, present = self._order()  # [E, K, N]
+        places = order + torch.arange(len(self._stack), device=order.device).unsqueeze(1) * order.shape[2]
+        labels = self._targets.flatten()[places].masked_fill_(~present, _PADDING)
+        inputs = _padded([samples.inputs for samples in self._samples])  # [K, N, ..]
+        teacher = self._teach(inputs) if distils and cached else None
+        self._stack.vectors.copy_(self._server.model)
+        losses: list[Tensor] = []  # [K] each
+        for epoch in range(len(order)):
+            if self._samples[0].changing:
+                pairs = zip(self._samples, self._epochs, strict=True)
+                inputs = _padded([s.view() if epoch < epochs else s.inputs for s, epochs in pairs])
+            if distils and not cached:
+                teacher = self._teach(inputs)
+            x = inputs.flatten(0, 1)[places[epoch]]
+            for batch, start in enumerate(starts):
+                if place.trainer.stopping():
+                    raise Interrupted("stopped")
+                part = slice(start, start + config.batch_size)
+                rate = lr if rates is None else rates[epoch, batch]
+                losses.append(self._step(x[:, part], labels[epoch, :, part], teacher, order[epoch, :, part], rate))
+        mask = torch.from_numpy(active).to(self._targets.device).flatten(0, 1).T
+        return ChunkRun(self._stack.vectors, torch.stack(losses, 1), mask, (self._epochs * self._sizes).tolist())
+
+    def _active(self, starts: np.ndarray) -> np.ndarray:
+        """[E, batches, K]: who has a batch."""
+        epochs = np.arange(self._epochs.max())[:, None, None]
+        active: np.ndarray = (epochs < self._epochs) & (starts[:, None] < self._sizes)
+        return active
+
+    def _order(self) -> tuple[Tensor, Tensor]:
+        """The samples of all epochs in their order, [E, K, N], and which of these places are taken."""
+        order = np.full((self._epochs.max(), *self._targets.shape), -1)
+        for k, (samples, epochs) in enumerate(zip(self._samples, self._epochs, strict=True)):
+            order[:epochs, k, : len(samples)] = samples.orders(epochs)
+        found = torch.from_numpy(order).to(self._targets.device)
+        return found.clamp_min(0), found >= 0
+
+    def _step(self, x: Tensor, y: Tensor, teacher: TeacherCache | None, rows: Tensor, lr: float | Tensor) -> Tensor:
+        w, g, optimizer = self._stack.vectors, self._stack.gradients, self._place.config.optimizer
+        loss = self._backward(x, y, teacher, rows)
+        if self._correction.rho:
+            saved = update.ascend(w, g, self._correction)
+            self._backward(x, y, teacher, rows)
+            w.copy_(saved)
+        update.local_step(
+            w, g, lr, quadratic=self._correction.quadratic, linear=self._linear, clip_norm=optimizer.clip_norm,
+            decay=self._decay, velocity=self._velocity, momentum=optimizer.momentum,
+        )  # fmt: skip
+        return loss
+
+    def _backward(self, x: Tensor, y: Tensor, teacher: TeacherCache | None, rows: Tensor) -> Tensor:
+        """The clients' losses [K]; their gradients are left in the stack."""
+        term = self._place.trainer.distillation
+        logits = self._stack.forward(x)
+        if teacher is None or term is None:  # cross-entropy alone: a distillation from itself, of weight 0
+            loss, gradient = asd_loss_and_grad(logits, logits, y, None, 0.0, weighting="uniform")
+        else:
+            loss, gradient = asd_loss_and_grad(logits, teacher[rows], y, None, term.weight, **term.options())
+        self._stack.backward(gradient)
+        return loss
+
+    def _teach(self, inputs: Tensor) -> TeacherCache:
+        """One pass of the common teacher over all clients' samples, padding included."""
+        term, model = self._place.trainer.distillation, self._place.trainer.model
+        assert term is not None
+        clients, classes, dtype = len(self._targets), self._place.data.num_classes, model.vector.dtype
+        own = self._targets + torch.arange(clients, device=self._targets.device).unsqueeze(1) * classes
+        counts = torch.bincount(own[self._targets != _PADDING], minlength=clients * classes).view(clients, classes)
+        shares = counts.to(dtype) / torch.from_numpy(self._sizes).to(own.device, dtype).unsqueeze(1)
+        return TeacherCache.build(model.module, inputs, self._targets, shares, dtype=dtype, **term.teacher_options())
+
+
+def _padded(parts: list[Tensor], value: int = 0) -> Tensor:
+    """[K, N, ..]: each part with `value` behind it."""
+    return pad_sequence(parts, batch_first=True, padding_value=value)
