@@ -81,7 +81,7 @@ class Chunk:
                 inputs = _padded([s.view() if epoch < epochs else s.inputs for s, epochs in pairs])
             if distils and not cached:
                 teacher = self._teach(inputs)
-            x = inputs.flatten(0, 1)[places[epoch]]
+            x = inputs.flatten(0, 1).index_select(0, places[epoch].flatten()).view_as(inputs)
             for batch, start in enumerate(starts):
                 if place.trainer.stopping():
                     raise Interrupted("stopped")
