@@ -83,8 +83,8 @@ class Workplace:
 
     def client(self, k: int, record: Mapping[str, Tensor] | None) -> Client:
         """Client k with what its record says, zeros if it has none yet."""
-        device, zeros = self.initial.device, torch.zeros_like(self.initial)
-        state = {name: record[name].to(device) if record else zeros for name in self.method.client_state}
+        device, names = self.initial.device, self.method.client_state
+        state = {name: record[name].to(device) if record else torch.zeros_like(self.initial) for name in names}
         return Client(k, self.relative_size(k), state)
 
     def empty_sums(self) -> Sums:

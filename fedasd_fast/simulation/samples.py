@@ -36,6 +36,6 @@ class LocalSamples:
         """The order of the next epoch: int64 [n]."""
         return torch.from_numpy(self._shuffle.permutation(len(self))).to(self.targets.device)
 
-    def orders(self, epochs: int) -> np.ndarray:
-        """The orders of the next epochs, [epochs, n]: what as many calls of `order` give."""
-        return self._shuffle.permuted(np.tile(np.arange(len(self)), (epochs, 1)), axis=1)
+    def shuffle(self, rows: np.ndarray) -> None:
+        """Puts rows [epochs, n], each 0 .. n - 1, in the orders of the next epochs, as so many calls of `order` do."""
+        self._shuffle.permuted(rows, axis=1, out=rows)

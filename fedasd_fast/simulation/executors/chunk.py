@@ -51,7 +51,8 @@ class Chunk:
     ) -> None:
         self._place, self._stack, self._server = place, stack, server
         self._correction = corrections[0]  # a, rho and epsilon are the method's, the same for all
-        config, like = place.config, place.initial
+        config, like, term = place.config, place.initial, place.trainer.distillation
+        self._options = term.options() if term else {}
         first = corrections[0].linear
         self._linear = None if first is None else torch.stack([c.linear for c in corrections if c.linear is not None])
         decay = [config.optimizer.weight_decay + c.decay for c in corrections]
@@ -65,12 +66,11 @@ class Chunk:
     def train(self) -> ChunkRun:
         place, config, lr = self._place, self._place.config, self._server.lr
         distils, cached = place.trainer.distillation is not None, config.teacher != "recompute"
-        starts = range(0, self._targets.shape[1], config.batch_size)
-        active = self._active(np.array(starts))  # [E, batches, K]
+        active = self._active()  # [E, batches, K]
         rates = None if active.all() else torch.from_numpy(active * lr).to(self._targets.device)
-        order, present = self._order()  # [E, K, N]
+        order = self._order()  # [E, K, N]
         places = order + torch.arange(len(self._stack), device=order.device).unsqueeze(1) * order.shape[2]
-        labels = self._targets.flatten()[places].masked_fill_(~present, _PADDING)
+        labels = self._targets.take(places)
         inputs = _padded([samples.inputs for samples in self._samples])  # [K, N, ..]
         teacher = self._teach(inputs) if distils and cached else None
         self._stack.vectors.copy_(self._server.model)
@@ -82,28 +82,28 @@ class Chunk:
             if distils and not cached:
                 teacher = self._teach(inputs)
             x = inputs.flatten(0, 1).index_select(0, places[epoch].flatten()).view_as(inputs)
-            for batch, start in enumerate(starts):
+            parts = [part.split(config.batch_size, 1) for part in (x, labels[epoch], order[epoch])]
+            for x, y, rows, rate in zip(*parts, [lr] * active.shape[1] if rates is None else rates[epoch], strict=True):
                 if place.trainer.stopping():
                     raise Interrupted("stopped")
-                part = slice(start, start + config.batch_size)
-                rate = lr if rates is None else rates[epoch, batch]
-                losses.append(self._step(x[:, part], labels[epoch, :, part], teacher, order[epoch, :, part], rate))
+                losses.append(self._step(x, y, teacher, rows, rate))
         mask = torch.from_numpy(active).to(self._targets.device).flatten(0, 1).T
         return ChunkRun(self._stack.vectors, torch.stack(losses, 1), mask, (self._epochs * self._sizes).tolist())
 
-    def _active(self, starts: np.ndarray) -> np.ndarray:
+    def _active(self) -> np.ndarray:
         """[E, batches, K]: who has a batch."""
         epochs = np.arange(self._epochs.max())[:, None, None]
-        active: np.ndarray = (epochs < self._epochs) & (starts[:, None] < self._sizes)
+        starts = np.arange(0, self._sizes.max(), self._place.config.batch_size)[:, None]
+        active: np.ndarray = (epochs < self._epochs) & (starts < self._sizes)
         return active
 
-    def _order(self) -> tuple[Tensor, Tensor]:
-        """The samples of all epochs in their order, [E, K, N], and which of these places are taken."""
-        order = np.full((self._epochs.max(), *self._targets.shape), -1)
-        for k, (samples, epochs) in enumerate(zip(self._samples, self._epochs, strict=True)):
-            order[:epochs, k, : len(samples)] = samples.orders(epochs)
-        found = torch.from_numpy(order).to(self._targets.device)
-        return found.clamp_min(0), found >= 0
+    def _order(self) -> Tensor:
+        """The samples of all epochs in their order, [E, K, N]; padding stays behind them."""
+        epochs, (clients, longest) = self._epochs.max(), self._targets.shape
+        order = np.tile(np.arange(longest), (epochs, clients, 1))
+        for k, samples in enumerate(self._samples):
+            samples.shuffle(order[: self._epochs[k], k, : self._sizes[k]])
+        return torch.from_numpy(order).to(self._targets.device)
 
     def _step(self, x: Tensor, y: Tensor, teacher: TeacherCache | None, rows: Tensor, lr: float | Tensor) -> Tensor:
         w, g, optimizer = self._stack.vectors, self._stack.gradients, self._place.config.optimizer
@@ -125,7 +125,7 @@ class Chunk:
         if teacher is None or term is None:  # cross-entropy alone: a distillation from itself, of weight 0
             loss, gradient = asd_loss_and_grad(logits, logits, y, None, 0.0, weighting="uniform")
         else:
-            loss, gradient = asd_loss_and_grad(logits, teacher[rows], y, None, term.weight, **term.options())
+            loss, gradient = asd_loss_and_grad(logits, teacher[rows], y, None, term.weight, **self._options)
         self._stack.backward(gradient)
         return loss
 
@@ -142,4 +142,6 @@ class Chunk:
 
 def _padded(parts: list[Tensor], value: int = 0) -> Tensor:
     """[K, N, ..]: each part with `value` behind it."""
+    if all(len(part) == len(parts[0]) for part in parts):
+        return torch.stack(parts)
     return pad_sequence(parts, batch_first=True, padding_value=value)
