@@ -31,8 +31,9 @@ class Chain:
         self._layers, self._first = layers, first
         self._behind = layers[: layers.index(first) : -1]  # from the last one on
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, inputs: Tensor) -> Tensor:
         """[K, B, ..] -> [K, B, C]"""
+        x = inputs
         with torch.no_grad():
             for layer in self._layers:
                 x = layer.forward(x)

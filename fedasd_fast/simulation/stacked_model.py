@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
@@ -10,29 +12,30 @@ from .chain import chain_of
 from .flat import FlatModel
 
 
+class Network(Protocol):
+    """What a StackedModel is made of."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """[K, B, ..] -> logits [K, B, C], outside of any autograd graph."""
+
+    def backward(self, gradient: Tensor) -> None:
+        """From the gradient of the last logits, which may be overwritten, to those of the parameters."""
+
+
 class StackedModel:
     """Parameters and gradients of K clients as rows of two matrices; the network itself is shared."""
 
-    def __init__(self, template: FlatModel, clients: int) -> None:
-        self.vectors = template.vector.new_empty(clients, len(template))  # [K, P]
-        self.gradients = torch.empty_like(self.vectors)  # [K, P]
-        parameters, gradients = template.views(self.vectors), template.views(self.gradients)
-        chain = chain_of(template.module, parameters, gradients)
-        self._network = chain or _Vmapped(template.module, parameters, gradients)
+    def __init__(self, template: FlatModel, vectors: Tensor, gradients: Tensor) -> None:
+        """The network of the template, with parameters and gradients [K, P]."""
+        self.vectors, self.gradients = vectors, gradients
+        parts = template.views(vectors), template.views(gradients)
+        self.network: Network = chain_of(template.module, *parts) or Vmapped(template.module, *parts)
 
     def __len__(self) -> int:
         return len(self.vectors)
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """[K, B, ..] -> logits [K, B, C]; rows of `vectors` are the clients' parameters."""
-        return self._network.forward(inputs)
 
-    def backward(self, gradient: Tensor) -> None:
-        """From the gradient of the last logits [K, B, C]; that of each client's parameters is left in `gradients`."""
-        self._network.backward(gradient)
-
-
-class _Vmapped:
+class Vmapped:
     """Any network, by torch's own vectorisation."""
 
     def __init__(self, module: nn.Module, parameters: dict[str, Tensor], gradients: dict[str, Tensor]) -> None:
@@ -55,7 +58,12 @@ class _Vmapped:
 
 def why_not(module: nn.Module) -> str | None:
     """Why this network cannot be stacked, or None if it can."""
-    for name, layer in module.named_modules():
+    names: dict[nn.Module, str] = {}
+    for name, layer in module.named_modules(remove_duplicate=False):
+        kind = type(layer).__name__
         if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
-            return f"layer {name} ({type(layer).__name__}) draws random numbers, which clients must not share"
+            return f"layer {name} ({kind}) draws random numbers, which clients must not share"
+        if names.setdefault(layer, name) != name and any(True for _ in layer.parameters()):
+            # torch.func would leave the clients' parameters in it
+            return f"layers {names[layer]} and {name} are one and the same {kind}"
     return None

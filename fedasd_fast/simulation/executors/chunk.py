@@ -121,12 +121,12 @@ class Chunk:
     def _backward(self, x: Tensor, y: Tensor, teacher: TeacherCache | None, rows: Tensor) -> Tensor:
         """The clients' losses [K]; their gradients are left in the stack."""
         term = self._place.trainer.distillation
-        logits = self._stack.forward(x)
+        logits = self._stack.network.forward(x)
         if teacher is None or term is None:  # cross-entropy alone: a distillation from itself, of weight 0
             loss, gradient = asd_loss_and_grad(logits, logits, y, None, 0.0, weighting="uniform")
         else:
             loss, gradient = asd_loss_and_grad(logits, teacher[rows], y, None, term.weight, **self._options)
-        self._stack.backward(gradient)
+        self._stack.network.backward(gradient)
         return loss
 
     def _teach(self, inputs: Tensor) -> TeacherCache:

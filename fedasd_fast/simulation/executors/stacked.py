@@ -22,10 +22,11 @@ from ..threads import threads
 from .chunk import Chunk, ChunkRun
 
 _CHUNK_BYTES = 512 * 2**20  # of the vectors and samples that are held at once
-# A step goes over parameters and gradients several times, which is slower once they leave the last cache; but a step of
-# too few clients is mostly overhead.
+# A step goes over parameters and gradients several times: it is fastest while those of all its clients are in a cache,
+# unless it has so few of them that it is mostly overhead.  And more than some gain little, but would leave nothing to
+# the other workers, who share a round by chunks.
 _CACHE_BYTES = 4 * 2**20
-_ENOUGH = 8
+_FEWEST, _MOST = 4, 32
 
 
 class Stacked:
@@ -33,6 +34,7 @@ class Stacked:
         if reason := why_not(place.trainer.model.module):
             raise ConfigError(f"executor = stacked: {reason}; use executor = serial")
         self._place = place
+        self._rows = place.initial.new_empty(2, 0, len(place.initial))  # memory of the stack, kept from chunk to chunk
         self._stack: StackedModel | None = None
 
     def run(self, server: Server, tasks: Sequence[Task]) -> Sums:
@@ -44,15 +46,13 @@ class Stacked:
 
     def run_chunk(self, server: Server, tasks: Sequence[Task], sums: Sums) -> None:
         """Trains the clients of one chunk and adds them to the sums."""
-        place = self._place
+        place, stack = self._place, self._stack_of(len(tasks))
         place.trainer.model.vector.copy_(server.model)  # the teacher
-        if self._stack is None or len(self._stack) != len(tasks):
-            self._stack = StackedModel(place.trainer.model, len(tasks))
         records = [place.store.read(task.client) for task in tasks]
         clients = [place.client(task.client, record) for task, record in zip(tasks, records, strict=True)]
         try:
             corrections = [place.method.correction(server, client) for client in clients]
-            run = Chunk(place, self._stack, server, tasks, corrections).train()
+            run = Chunk(place, stack, server, tasks, corrections).train()
             states = _finish(place, server, clients, run)
         except Interrupted:
             raise
@@ -60,44 +60,20 @@ class Stacked:
             for task in tasks:
                 run_client(place, server, task, sums)
             return
-        distances = torch.linalg.vector_norm(torch.sub(run.ends, server.model, out=self._stack.gradients), dim=1)
+        distances = torch.linalg.vector_norm(torch.sub(run.ends, server.model, out=stack.gradients), dim=1)
         if _usable(server, run, states, distances):
-            self._add(server, tasks, records, clients, run, states, distances.tolist(), sums)
+            _add(place, tasks, records, clients, run, states, distances, sums, spare=stack.gradients)
             return
         for k, task in enumerate(tasks):
             with dropping(place, task, sums):
                 add_client(place, server, task, conclude(place, server, clients[k], records[k], run.client(k)), sums)
 
-    def _add(
-        self,
-        server: Server,
-        tasks: Sequence[Task],
-        records: Sequence[dict[str, Tensor] | None],
-        clients: Sequence[Client],
-        run: ChunkRun,
-        states: dict[str, Tensor],
-        distances: list[float],
-        sums: Sums,
-    ) -> None:
-        """What `add_client` does, for all of them at once: sums of integers have the same bits in any grouping."""
-        place, ends = self._place, run.ends
-        assert self._stack is not None
-        fixed_point.accumulate(sums.mean, ends, [task.weight for task in tasks])
-        for name, kept in states.items():
-            before = torch.stack([client.state[name] for client in clients])
-            fixed_point.accumulate(sums.change[name], kept - before, [1 / place.data.num_clients] * len(tasks))
-        if sums.all_change is not None:
-            spare, shares = self._stack.gradients, [place.share(task.client) for task in tasks]
-            fixed_point.accumulate(sums.all_change, torch.sub(ends, place.initial, out=spare), shares)
-            if known := [k for k, record in enumerate(records) if record]:
-                uploads = torch.stack([record["upload"] for record in records if record]).to(ends.device)
-                fixed_point.accumulate(sums.all_change, uploads.sub_(place.initial), [-shares[k] for k in known])
-        losses = run.losses.double().where(run.active, 0.0).sum(1)
-        steps = run.active.sum(1)
-        means = (losses / steps).tolist()
-        for k, (task, count) in enumerate(zip(tasks, steps.tolist(), strict=True)):
-            place.store.write(task.client, {name: kept[k] for name, kept in states.items()} | {"upload": ends[k]})
-            sums.reports.append(Report(task.client, count, run.samples[k], means[k], distances[k]))
+    def _stack_of(self, clients: int) -> StackedModel:
+        if self._stack is None or len(self._stack) != clients:
+            if self._rows.shape[1] < clients:
+                self._rows = self._rows.new_empty(2, clients, self._rows.shape[2])
+            self._stack = StackedModel(self._place.trainer.model, *self._rows[:, :clients])
+        return self._stack
 
 
 def _finish(place: Workplace, server: Server, clients: Sequence[Client], run: ChunkRun) -> dict[str, Tensor]:
@@ -120,6 +96,39 @@ def _usable(server: Server, run: ChunkRun, states: dict[str, Tensor], distances:
     return bool(torch.stack(checks).all())
 
 
+def _add(
+    place: Workplace,
+    tasks: Sequence[Task],
+    records: Sequence[dict[str, Tensor] | None],
+    clients: Sequence[Client],
+    run: ChunkRun,
+    states: dict[str, Tensor],
+    distances: Tensor,
+    sums: Sums,
+    spare: Tensor,  # [K, P] to calculate in
+) -> None:
+    """What `add_client` does, for all of them at once: sums of integers have the same bits in any grouping."""
+    ends = run.ends
+    fixed_point.accumulate(sums.mean, ends, [task.weight for task in tasks])
+    for name, kept in states.items():
+        before = torch.stack([client.state[name] for client in clients], out=spare)
+        part = [1 / place.data.num_clients] * len(tasks)
+        fixed_point.accumulate(sums.change[name], torch.sub(kept, before, out=spare), part)
+    if sums.all_change is not None:
+        shares = [place.share(task.client) for task in tasks]
+        fixed_point.accumulate(sums.all_change, torch.sub(ends, place.initial, out=spare), shares)
+        known = [(record["upload"], -share) for record, share in zip(records, shares, strict=True) if record]
+        if known:
+            uploads = torch.stack([upload.to(ends.device) for upload, _ in known], out=spare[: len(known)])
+            fixed_point.accumulate(sums.all_change, uploads.sub_(place.initial), [share for _, share in known])
+    steps = run.active.sum(1)
+    losses = run.losses.double().where(run.active, 0.0).sum(1) / steps
+    numbers = zip(steps.tolist(), run.samples, losses.tolist(), distances.tolist(), strict=True)
+    for k, (task, (count, samples, loss, distance)) in enumerate(zip(tasks, numbers, strict=True)):
+        place.store.write(task.client, {name: kept[k] for name, kept in states.items()} | {"upload": ends[k]})
+        sums.reports.append(Report(task.client, count, samples, loss, distance))
+
+
 def chunks(place: Workplace, tasks: Sequence[Task]) -> list[list[Task]]:
     """The tasks, largest clients first, in pieces that are trained at once."""
     sizes = place.data.sizes
@@ -139,4 +148,4 @@ def _at_once(place: Workplace, largest: int) -> int:
     samples = 3 * largest * math.prod(place.data.input_shape)
     fitting = _CHUNK_BYTES // (place.initial.element_size() * (vectors + samples))
     cached = _CACHE_BYTES // (place.initial.element_size() * 2 * len(place.initial))
-    return max(1, min(fitting, max(cached, _ENOUGH)))
+    return max(1, min(fitting, max(_FEWEST, min(cached, _MOST))))
