@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ...algorithms import Correction, Server
+from ...algorithms import Client, Server
 from ...loss.cache import TeacherCache
 from ...loss.functional import asd_loss_and_grad
 from .. import update
@@ -47,15 +47,19 @@ class Chunk:
         stack: StackedModel,
         server: Server,
         tasks: Sequence[Task],
-        corrections: Sequence[Correction],
+        clients: Sequence[Client],
     ) -> None:
         self._place, self._stack, self._server = place, stack, server
-        self._correction = corrections[0]  # a, rho and epsilon are the method's, the same for all
         config, like, term = place.config, place.initial, place.trainer.distillation
         self._options = term.options() if term else {}
-        first = corrections[0].linear
-        self._linear = None if first is None else torch.stack([c.linear for c in corrections if c.linear is not None])
-        decay = [config.optimizer.weight_decay + c.decay for c in corrections]
+        self._linear: Tensor | None = None  # [K, P]
+        decay = []
+        for k, client in enumerate(clients):
+            self._correction = place.method.correction(server, client)  # a, rho and epsilon are the same for all
+            decay.append(config.optimizer.weight_decay + self._correction.decay)
+            if self._correction.linear is not None:
+                self._linear = torch.empty_like(stack.vectors) if self._linear is None else self._linear
+                self._linear[k] = self._correction.linear
         self._decay = torch.tensor(decay, dtype=torch.float64, device=like.device)  # [K]
         self._velocity = torch.zeros_like(stack.vectors) if config.optimizer.momentum else None
         self._samples = [LocalSamples(config, place.data, server.round, task.client, like) for task in tasks]

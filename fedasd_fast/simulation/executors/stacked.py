@@ -51,8 +51,7 @@ class Stacked:
         records = [place.store.read(task.client) for task in tasks]
         clients = [place.client(task.client, record) for task, record in zip(tasks, records, strict=True)]
         try:
-            corrections = [place.method.correction(server, client) for client in clients]
-            run = Chunk(place, stack, server, tasks, corrections).train()
+            run = Chunk(place, stack, server, tasks, clients).train()
             states = _finish(place, server, clients, run)
         except Interrupted:
             raise
@@ -80,9 +79,12 @@ def _finish(place: Workplace, server: Server, clients: Sequence[Client], run: Ch
     """What the clients keep: [K, P] each."""
     if not place.method.client_state:
         return {}
-    steps = run.active.sum(1).tolist()
-    found = [place.method.finish(server, *each) for each in zip(clients, run.ends, steps, strict=True)]
-    return {name: torch.stack([state[name] for state in found]) for name in place.method.client_state}
+    result = {name: torch.empty_like(run.ends) for name in place.method.client_state}
+    for k, steps in enumerate(run.active.sum(1).tolist()):
+        state = place.method.finish(server, clients[k], run.ends[k], steps)
+        for name, rows in result.items():
+            rows[k] = state[name]
+    return result
 
 
 def _usable(server: Server, run: ChunkRun, states: dict[str, Tensor], distances: Tensor) -> bool:
