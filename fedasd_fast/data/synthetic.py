@@ -1,7 +1,8 @@
 """Samples from nowhere: any number of clients, classes and dimensions, made when they are asked for.
 
 Every class is a mixture of Gaussians around centres of its own.  A client's samples are a function of the seed and its
-number only, so nothing is kept for a client but its size, and a million of them take a few megabytes.
+number only, so nothing need be kept for a client but its size, and a million of them take a few megabytes.  The samples
+of those who are asked first are kept while there is room: making them takes longer than a small network's local step.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from .federated import FederatedData, Samples
 from .partition import client_sizes, log_dirichlet, parse_spec
 
 CENTRES, CLIENTS, TEST, SIZES = range(4)  # sub-streams of Stream.SYNTHETIC; part of every saved result
+_KEPT_BYTES = 64 * 2**20
 
 
 class SyntheticData(FederatedData):
@@ -41,6 +43,8 @@ class SyntheticData(FederatedData):
             raise ConfigError(f"size_sigma = {size_sigma}; expected 0 (equal sizes) or a positive number")
         self.name, self.num_classes, self.input_shape = "synthetic", settings.classes, tuple(settings.shape)
         self._settings, self._seed = settings, seed
+        self._kept: dict[int, Samples] = {}
+        self._kept_bytes = 0
         dimensions = math.prod(settings.shape)
         centres = self._rng(CENTRES).standard_normal((settings.classes * settings.modes, dimensions), np.float32)
         self._centres = centres * np.float32(settings.separation)
@@ -50,9 +54,15 @@ class SyntheticData(FederatedData):
         self.test = self._draw(np.arange(settings.test_samples) % settings.classes, self._rng(TEST))
 
     def client(self, k: int) -> Samples:
+        if k in self._kept:
+            return self._kept[k]
         self._check_client(k)
         rng = self._rng(CLIENTS, k)
-        return self._draw(self._labels(k, rng), rng)
+        samples = self._draw(self._labels(k, rng), rng)
+        if self._kept_bytes + samples.nbytes <= _KEPT_BYTES:  # nobody is ever removed: threads need no lock
+            self._kept[k] = samples
+            self._kept_bytes += samples.nbytes
+        return samples
 
     def label_counts(self, k: int) -> torch.Tensor:
         self._check_client(k)
@@ -61,7 +71,7 @@ class SyntheticData(FederatedData):
 
     @property
     def nbytes(self) -> int:
-        return self.test.nbytes + self.sizes.nbytes + self._centres.nbytes
+        return self.test.nbytes + self.sizes.nbytes + self._centres.nbytes + self._kept_bytes
 
     def _rng(self, part: int, k: int = 0) -> np.random.Generator:
         return generator(self._seed, Stream.SYNTHETIC, part, k)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -111,8 +112,8 @@ class Workplace:
 
     def client(self, k: int, record: Mapping[str, Tensor] | None) -> Client:
         """Client k with what its record says, zeros if it has none yet."""
-        device, zeros = self.initial.device, torch.zeros_like(self.initial)
-        state = {name: record[name].to(device) if record else zeros for name in self.method.client_state}
+        device, names = self.initial.device, self.method.client_state
+        state = {name: record[name].to(device) if record else torch.zeros_like(self.initial) for name in names}
         return Client(k, self.relative_size(k), state)
 
     @property
@@ -129,7 +130,9 @@ class Workplace:
         if self.at_once == 1:
             return [[task] for task in tasks]
         alike = sorted(tasks, key=lambda task: (-int(self.data.sizes[task.client]), task.client))
-        return [alike[start : start + self.at_once] for start in range(0, len(alike), self.at_once)]
+        number = -(-len(alike) // self.at_once)
+        ends = [len(alike) * i // number for i in range(number + 1)] if alike else []
+        return [alike[start:end] for start, end in pairwise(ends)]
 
     def expected_steps(self, task: Task) -> int:
         return task.epochs * -(-int(self.data.sizes[task.client]) // self.config.batch_size)

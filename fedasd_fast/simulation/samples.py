@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,3 +36,7 @@ class LocalSamples:
     def order(self) -> Tensor:
         """The order of the next epoch: int64 [n]."""
         return send(torch.from_numpy(self._shuffle.permutation(len(self))), self.targets.device)
+
+    def shuffle(self, rows: np.ndarray) -> None:
+        """Puts rows [epochs, n], each 0 .. n - 1, in the orders of the next epochs, as so many calls of `order` do."""
+        self._shuffle.permuted(rows, axis=1, out=rows)

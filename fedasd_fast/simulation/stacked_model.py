@@ -2,42 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from .chain import chain_of
 from .flat import FlatModel
 
-# Layers that act on each sample alone and have no parameters: what they do to [B, ..] they do to [K, B, ..].
-_ELEMENTWISE = (nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.ELU, nn.LeakyReLU, nn.Identity)
+
+class Network(Protocol):
+    """What a StackedModel is made of."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """[K, B, ..] -> logits [K, B, C], outside of any autograd graph."""
+
+    def backward(self, gradient: Tensor) -> None:
+        """From the gradient of the last logits, which may be overwritten, to those of the parameters."""
 
 
 class StackedModel:
     """Parameters and gradients of K clients as rows of two matrices; the network itself is shared."""
 
-    def __init__(self, template: FlatModel, clients: int) -> None:
-        self._module = template.module
-        self.vectors = template.vector.new_empty(clients, len(template))  # [K, P]
-        self.gradients = torch.empty_like(self.vectors)  # [K, P]
-        self._leaves = {name: view.requires_grad_() for name, view in template.views(self.vectors).items()}
-        self._gradient_views = list(template.views(self.gradients).values())
+    def __init__(self, template: FlatModel, vectors: Tensor, gradients: Tensor) -> None:
+        """The network of the template, with parameters and gradients [K, P]."""
+        self.vectors, self.gradients = vectors, gradients
+        parts = template.views(vectors), template.views(gradients)
+        self.network: Network = chain_of(template.module, *parts) or Vmapped(template.module, *parts)
 
     def __len__(self) -> int:
         return len(self.vectors)
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """[K, B, ..] -> logits [K, B, C]; rows of `vectors` are the clients' parameters."""
-        if _plain(self._module):
-            return _sequential(self._module, "", self._leaves, inputs)
-        call: Callable[..., Tensor] = vmap(self._call)
-        return call(self._leaves, inputs)
 
-    def backward(self, logits: Tensor, gradient: Tensor) -> None:
-        """Leaves the gradient with respect to each client's parameters in `gradients`."""
-        found = torch.autograd.grad(logits, list(self._leaves.values()), gradient)
-        torch._foreach_copy_(self._gradient_views, list(found))
+class Vmapped:
+    """Any network, by torch's own vectorisation."""
+
+    def __init__(self, module: nn.Module, parameters: dict[str, Tensor], gradients: dict[str, Tensor]) -> None:
+        self._module = module
+        self._parameters = {name: view.requires_grad_() for name, view in parameters.items()}
+        self._gradients = list(gradients.values())
+        self._logits: Tensor
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self._logits = vmap(self._call)(self._parameters, inputs)
+        return self._logits.detach()
+
+    def backward(self, gradient: Tensor) -> None:
+        found = torch.autograd.grad(self._logits, list(self._parameters.values()), gradient)
+        torch._foreach_copy_(self._gradients, list(found))
 
     def _call(self, parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
         return functional_call(self._module, parameters, (inputs,))  # type: ignore[no-any-return]
@@ -45,33 +58,12 @@ class StackedModel:
 
 def why_not(module: nn.Module) -> str | None:
     """Why this network cannot be stacked, or None if it can."""
-    for name, layer in module.named_modules():
+    names: dict[nn.Module, str] = {}
+    for name, layer in module.named_modules(remove_duplicate=False):
+        kind = type(layer).__name__
         if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
-            return f"layer {name} ({type(layer).__name__}) draws random numbers, which clients must not share"
+            return f"layer {name} ({kind}) draws random numbers, which clients must not share"
+        if names.setdefault(layer, name) != name and any(True for _ in layer.parameters()):
+            # torch.func would leave the clients' parameters in it
+            return f"layers {names[layer]} and {name} are one and the same {kind}"
     return None
-
-
-def _plain(module: nn.Module) -> bool:
-    """A chain of linear layers and activations, which batched matrix products do without the overhead of vmap."""
-    if isinstance(module, nn.Sequential):
-        return all(_plain(layer) for layer in module)
-    return isinstance(module, (nn.Linear, nn.Flatten, *_ELEMENTWISE)) and not _is_odd_flatten(module)
-
-
-def _is_odd_flatten(module: nn.Module) -> bool:
-    return isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) != (1, -1)
-
-
-def _sequential(module: nn.Module, prefix: str, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
-    if isinstance(module, nn.Sequential):
-        for name, layer in module.named_children():
-            x = _sequential(layer, f"{prefix}{name}.", parameters, x)
-        return x
-    if isinstance(module, nn.Flatten):
-        return x.flatten(2)
-    if isinstance(module, nn.Linear):
-        weight = parameters[f"{prefix}weight"].transpose(1, 2)  # [K, in, out]
-        if module.bias is None:
-            return torch.bmm(x, weight)
-        return torch.baddbmm(parameters[f"{prefix}bias"].unsqueeze(1), x, weight)
-    return module(x)  # type: ignore[no-any-return]

@@ -8,12 +8,26 @@ import pytest
 import torch
 
 from fedasd_fast.config import Synthetic
+from fedasd_fast.data import synthetic
 from fedasd_fast.data.synthetic import SyntheticData
 from fedasd_fast.typed import ConfigError
 
 
 def make(clients=50, spec="dirichlet_0.3", seed=0, size_sigma=0.0, **settings):
     return SyntheticData(Synthetic(**settings), clients, spec, seed, size_sigma)
+
+
+def test_samples_are_kept_while_there_is_room(monkeypatch):
+    one = make(samples_per_client=20, shape=(64,))
+    size = one.client(0).nbytes
+    monkeypatch.setattr(synthetic, "_KEPT_BYTES", 2 * size)
+    data = make(samples_per_client=20, shape=(64,))
+    before = data.nbytes
+    first = [data.client(k) for k in (4, 9, 2)]
+    assert data.nbytes == before + 2 * size
+    again = [data.client(k) for k in (4, 9, 2)]
+    assert [a is b for a, b in zip(first, again, strict=True)] == [True, True, False]
+    assert all(torch.equal(a.inputs, b.inputs) for a, b in zip(first, again, strict=True))
 
 
 @pytest.mark.parametrize("spec", ["dirichlet_0.1", "dirichlet_1e-6", "iid", "shards_2"])

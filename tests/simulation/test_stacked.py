@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import hypothesis
+import numpy as np
 import pytest
 import torch
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedasd_fast import Result, algorithms, resume, simulate
+from fedasd_fast.config import from_dict
 from fedasd_fast.data.synthetic import SyntheticData
 from fedasd_fast.simulation import SimulationError
+from fedasd_fast.simulation.chain import Chain
+from fedasd_fast.simulation.cohort import Task
 from fedasd_fast.simulation.executors import stacked
+from fedasd_fast.simulation.flat import FlatModel
+from fedasd_fast.simulation.run import workplace
+from fedasd_fast.simulation.samples import LocalSamples
 from fedasd_fast.simulation.stacked_model import StackedModel
 from fedasd_fast.typed import ConfigError
 
@@ -40,7 +51,8 @@ def assert_same(one: Result, other: Result, tolerance: float) -> None:
         assert {k: a[k] for k in ("steps", "samples", "client_updates")} == {
             k: b[k] for k in ("steps", "samples", "client_updates")
         }
-        assert a["loss"] == pytest.approx(b["loss"], abs=10 * tolerance)
+        for name in ("loss", "client_distance"):
+            assert a[name] == pytest.approx(b[name], abs=10 * tolerance)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -60,19 +72,45 @@ def test_momentum_and_no_clipping() -> None:
     assert_same(*both(RAGGED | {"method": "feddyn+asd", "optimizer": optimizer}), 1e-12)
 
 
-def test_in_chunks_of_few_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    chunks: list[int] = []
-    original = StackedModel.__init__
+def test_in_groups_of_few_clients() -> None:
+    settings = RAGGED | {"method": "feddyn+asd"}
+    few = simulate(settings | {"executor": "stacked", "clients_at_once": 3})
+    assert_same(simulate(settings | {"executor": "serial"}), few, 1e-12)
 
-    def counted(self: StackedModel, template: Any, clients: int) -> None:
-        chunks.append(clients)
-        original(self, template, clients)
 
-    monkeypatch.setattr(StackedModel, "__init__", counted)
-    monkeypatch.setattr(stacked, "_GROUP_BYTES", 40_000)
-    assert_same(*both(RAGGED | {"method": "feddyn+asd"}), 1e-12)
-    assert len(chunks) > 2
-    assert max(chunks) < 8
+@pytest.mark.parametrize("at_once", [1, 2, 7, 98, 1000])
+def test_groups_are_a_function_of_the_tasks(at_once: int) -> None:
+    place = replace(workplace(from_dict(RAGGED | {"clients": 200}), None, None, None), at_once=at_once)
+    tasks = [Task(k, 1 + k % 3, 0.01) for k in range(3, 200, 2)]
+    found = place.groups(tasks)
+    assert place.groups([]) == []
+    assert sorted(task.client for group in found for task in group) == [task.client for task in tasks]
+    assert max(map(len, found)) <= at_once
+    assert max(map(len, found)) - min(map(len, found)) <= 1  # and none of them is a rest
+    if at_once > 1:
+        assert found == place.groups(tasks[::-1])
+        largest = [int(place.data.sizes[task.client]) for group in found for task in group]
+        assert largest == sorted(largest, reverse=True)
+
+
+@pytest.mark.parametrize(("parameters", "most"), [(50, 32), (17_226, 30), (100_000, 5), (10**7, 2), (10**9, 1)])
+def test_groups_fit_a_cache(parameters: int, most: int) -> None:
+    vector = torch.empty(parameters, device="meta")
+    model: Any = type("Model", (), {"vector": vector, "__len__": lambda self: parameters})()
+    data: Any = SimpleNamespace(sizes=torch.arange(1, 8), input_shape=(6,))
+    assert stacked.as_many_as_fit(model, data) == most
+
+
+@pytest.mark.parametrize("method", ["fedavg+asd", "feddyn"])
+def test_added_at_once_or_one_by_one(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = RAGGED | {"method": method, "executor": "stacked", "participation": 0.8}
+    at_once = simulate(settings)
+    monkeypatch.setattr(stacked, "_usable", lambda *_: False)
+    monkeypatch.delattr(stacked, "_add")
+    one_by_one = simulate(settings)
+    assert all(torch.equal(at_once.models[name], one_by_one.models[name]) for name in at_once.models)
+    for a, b in zip(at_once.metrics, one_by_one.metrics, strict=True):
+        assert (a["loss"], a["client_distance"]) == pytest.approx((b["loss"], b["client_distance"]), rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +135,85 @@ class Small(nn.Module):
         return self.linear(x.flatten(1))
 
 
+CHAINS = {
+    "logistic": [nn.Linear(6, 5)],
+    "flattened, two activations": [nn.Flatten(), nn.Linear(6, 7), nn.Tanh(), nn.ReLU(), nn.Linear(7, 5)],
+    "without bias": [nn.Flatten(), nn.Linear(6, 1, bias=False), nn.GELU(), nn.Linear(1, 5, bias=False)],
+    "activations at both ends": [nn.Flatten(), nn.ReLU(), nn.Linear(6, 9), nn.SiLU(), nn.Linear(9, 5), nn.ReLU()],
+    "nested": [nn.Sequential(nn.Flatten(), nn.Linear(6, 4)), nn.Identity(), nn.Sequential(nn.ELU(), nn.Linear(4, 5))],
+    "in place": [nn.Flatten(), nn.Linear(6, 4), nn.ReLU(inplace=True), nn.Linear(4, 5), nn.LeakyReLU(0.3)],
+    "narrow": [nn.Flatten(), nn.Linear(6, 1), nn.Sigmoid(), nn.Linear(1, 1)],
+}
+
+
+class Doubled(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+def frozen() -> nn.Linear:
+    layer = nn.Linear(6, 6)
+    layer.bias.requires_grad_(False)
+    return layer
+
+
+def tied() -> list[nn.Module]:
+    one, other = nn.Linear(6, 6), nn.Linear(6, 6)
+    other.weight = one.weight
+    return [one, nn.Tanh(), other]
+
+
+OTHERS = {
+    "subclass": [nn.Flatten(), Doubled(6, 5)],
+    "frozen": [nn.Flatten(), frozen(), nn.Linear(6, 5)],
+    "layer of a shared weight": [nn.Flatten(), *tied()],
+    "changes its input": [nn.Flatten(), nn.Linear(6, 5), nn.SiLU(inplace=True), nn.Linear(5, 5)],
+    "inputs of two dimensions": [nn.Linear(3, 4), nn.Flatten(), nn.Linear(8, 5)],
+    "another layer": [nn.Flatten(), nn.Linear(6, 6), nn.LayerNorm(6), nn.Linear(6, 5)],
+}
+
+
+@pytest.mark.parametrize("name", [*CHAINS, *OTHERS])
+@pytest.mark.parametrize(("clients", "batch"), [(1, 1), (3, 4)])
+def test_gradients_are_autograds(name: str, clients: int, batch: int) -> None:
+    layers = (CHAINS | OTHERS)[name]
+    template = FlatModel(nn.Sequential(*layers), torch.float64)
+    rng = torch.Generator().manual_seed(0)
+    vectors, gradients = torch.randn(2, clients, len(template), dtype=torch.float64, generator=rng)
+    network = StackedModel(template, vectors, gradients).network
+    assert isinstance(network, Chain) == (name in CHAINS)
+    shape = (6,) if isinstance(layers[0], nn.Linear) and name in CHAINS else (2, 3)
+    for _ in range(2):  # nothing is left of the first batch
+        inputs = torch.randn(clients, batch, *shape, dtype=torch.float64, generator=rng)
+        kept = inputs.clone()
+        logits = network.forward(inputs)
+        direction = torch.randn(logits.shape, dtype=torch.float64, generator=rng)
+        network.backward(direction.clone())
+        assert torch.equal(inputs, kept)
+        for k in range(clients):
+            template.vector.copy_(vectors[k])
+            template.gradient.zero_()
+            alone = template.module(inputs[k])
+            alone.backward(direction[k])
+            torch.testing.assert_close(logits[k], alone.detach(), rtol=0, atol=1e-13)
+            torch.testing.assert_close(gradients[k], template.gradient, rtol=0, atol=1e-13)
+
+
+@hypothesis.given(n=st.integers(1, 300), epochs=st.integers(1, 6), seed=st.integers(0, 2**40))
+@hypothesis.settings(max_examples=30, deadline=None)
+def test_orders_at_once_are_orders_one_by_one(n: int, epochs: int, seed: int) -> None:
+    """Also within an array of more epochs and clients."""
+    config = from_dict({"seed": seed, "clients": 1, "synthetic": {"shape": [1], "samples_per_client": n}})
+    data = SyntheticData(config.synthetic, 1, "iid", 0)
+    one, other = (LocalSamples(config, data, 3, 0, torch.empty(0)) for _ in range(2))
+    rows = np.tile(np.arange(n + 2), (epochs + 1, 2, 1))
+    one.shuffle(rows[:epochs, 1, :n])
+    for row in rows[:epochs, 1, :n]:
+        assert row.tolist() == other.order().tolist()
+    rows[:epochs, 1, :n] = np.arange(n)
+    assert (rows == np.arange(n + 2)).all()
+
+
 class Poisoned(SyntheticData):
     """Client 3 has a sample that is not a number."""
 
@@ -108,8 +225,6 @@ class Poisoned(SyntheticData):
 
 
 def poisoned(settings: dict[str, Any]) -> Poisoned:
-    from fedasd_fast.config import from_dict
-
     config = from_dict(settings)
     return Poisoned(config.synthetic, config.clients, config.partition, config.seed)
 
@@ -145,10 +260,17 @@ def test_an_exception_is_pinned_to_its_client() -> None:
     assert_same(one, other, 1e-12)
 
 
-def test_networks_that_draw_random_numbers_are_refused() -> None:
-    model = nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.5))
-    with pytest.raises(ConfigError, match=r"layer 1 \(Dropout\).*executor = serial"):
-        simulate(RAGGED | {"executor": "stacked"}, model=model)
+def test_networks_that_cannot_be_stacked_are_refused() -> None:
+    shared = nn.Linear(6, 6)
+    for layers, reason in (
+        ([nn.Linear(6, 5), nn.Dropout(0.5)], r"layer 1 \(Dropout\) draws.*executor = serial"),
+        (
+            [shared, nn.Tanh(), shared, nn.Linear(6, 5)],
+            r"layers 0 and 2 are one and the same Linear.*executor = serial",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=reason):
+            simulate(RAGGED | {"executor": "stacked"}, model=nn.Sequential(*layers))
 
 
 def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:

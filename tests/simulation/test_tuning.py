@@ -39,7 +39,7 @@ def resolved(monkeypatch: pytest.MonkeyPatch, one: float, many: float, cores: in
 
 def test_the_fastest_way(monkeypatch: pytest.MonkeyPatch) -> None:
     short = resolved(monkeypatch, one=0.1, many=0.02, rounds=5)  # too short for workers to pay
-    assert (short.executor, short.clients_at_once, short.threads) == ("stacked", 48, 1)
+    assert (short.executor, short.clients_at_once, short.threads) == ("stacked", 32, 1)
     long = resolved(monkeypatch, one=10.0, many=2.0, rounds=1000)
     assert (long.executor, long.clients_at_once) == ("processes", 12)  # 48 clients: one group for each of 4 workers
     slow = resolved(monkeypatch, one=1.0, many=1.5, rounds=1000)

@@ -19,7 +19,7 @@ from ..shared import Board
 from ..threads import threads
 from .base import Executor
 from .pool import PIECES, Pool, check_that_workers_can_start, needs_main
-from .worker import Group, Setup, main
+from .worker import Assignment, Setup, main
 
 
 class Processes(Executor):
@@ -106,12 +106,12 @@ class Processes(Executor):
         if pool is not None:
             pool.close()
 
-    def _pieces(self, tasks: Sequence[Task], slots: dict[int, tuple[int, int]]) -> list[list[Group]]:
+    def _pieces(self, tasks: Sequence[Task], slots: dict[int, tuple[int, int]]) -> list[list[Assignment]]:
         """Longest first; groups that take next to nothing go together."""
-        groups = [Group(g, {task.client: slots[task.client] for task in g}) for g in self.place.groups(tasks)]
+        groups = [Assignment(g, {task.client: slots[task.client] for task in g}) for g in self.place.groups(tasks)]
         steps = [sum(self.place.expected_steps(task) for task in group.tasks) for group in groups]
         least = sum(steps) / (PIECES // 2)
-        pieces: list[list[Group]] = []
+        pieces: list[list[Assignment]] = []
         room = 0.0
         for number in sorted(range(len(groups)), key=lambda i: -steps[i]):
             room -= steps[number]

@@ -36,7 +36,7 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Group:
+class Assignment:
     """Clients to train at once, and for each the slots of its record and of its next."""
 
     tasks: list[Task]
@@ -105,7 +105,7 @@ class _Worker:
             taken.append(number)
             yield pieces[number]
 
-    def _train(self, pieces: Iterator[list[Group]], round: int, lr: float) -> list[Report]:
+    def _train(self, pieces: Iterator[list[Assignment]], round: int, lr: float) -> list[Report]:
         place, board = self.place, self.board
         device = place.initial.device
         state = {name: vector.to(device) for name, vector in board.state.items()}
