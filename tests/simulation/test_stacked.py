@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from fedasd_fast import Result, algorithms, resume, simulate
 from fedasd_fast.config import from_dict
+from fedasd_fast.data.federated import Samples
 from fedasd_fast.data.synthetic import SyntheticData
 from fedasd_fast.simulation import SimulationError
 from fedasd_fast.simulation.chain import Chain
@@ -236,6 +237,25 @@ def test_a_client_that_fails_is_dropped_alone() -> None:
     assert_same(one, other, 1e-12)
     assert list(one.metrics[0]["failed"]) == list(other.metrics[0]["failed"]) == ["3"]
     assert other.models["all"].isfinite().all()
+
+
+class Exploding(SyntheticData):
+    """Client 3 has a sample so large that its only step has a finite loss and leads nowhere."""
+
+    def client(self, k: int) -> Any:
+        samples = super().client(k)
+        return Samples(samples.inputs * 1e9, samples.targets) if k == 3 else samples
+
+
+def test_a_client_that_diverges_is_dropped_alone() -> None:
+    settings = RAGGED | {"participation": 1.0, "on_client_error": "drop", "size_sigma": 0.0, "failures": {}}
+    settings |= {"rounds": 1, "local_epochs": 1, "batch_size": 17, "optimizer": {"clip_norm": None}}
+    config = from_dict(settings)
+    data = Exploding(config.synthetic, config.clients, config.partition, config.seed)
+    one, other = both(settings, data=data)
+    assert "diverged" in other.metrics[0]["failed"]["3"]
+    assert list(one.metrics[0]["failed"]) == list(other.metrics[0]["failed"]) == ["3"]
+    assert_same(one, other, 1e-12)
 
 
 class Picky(nn.Module):
