@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import sys
 import tempfile
 from dataclasses import asdict, replace
@@ -61,7 +62,7 @@ def main() -> None:
     parser.add_argument("workload", choices=WORKLOADS)
     parser.add_argument("--rounds", type=int, default=5, help="in a block")
     parser.add_argument("--repeats", type=int, default=3, help="blocks of each contender")
-    parser.add_argument("--only", help="names of contenders, separated by commas")
+    parser.add_argument("--only", help="contenders, separated by commas: ours-serial,plain:1 thread")
     parser.add_argument("--epochs", type=int, help="local epochs, instead of the workload's")
     parser.add_argument("--venvs", type=Path, default=VENVS, help="where pfl and flower are installed")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench")
@@ -72,6 +73,7 @@ def main() -> None:
         todo = contenders(workload, options.venvs.absolute(), set(options.only.split(",")) if options.only else None)
     except ValueError as error:
         parser.error(str(error))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the contenders too, some of which are halted
     load = os.getloadavg()[0]
     logs = options.out / "logs"
     logs.mkdir(parents=True, exist_ok=True)

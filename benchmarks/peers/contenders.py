@@ -52,12 +52,14 @@ class Contender:
 
 
 def contenders(workload: Workload, venvs: Path, only: set[str] | None = None) -> list[Contender]:
+    """`only`: names (plain), or names with a setting (plain:1 thread)."""
     without = {"plain", "pfl", "flower"} if workload.asd else {"authors"}
-    if unknown := (only or set()) - CONTENDERS.keys():
+    known = {name: {name, *(f"{name}:{label}" for label, _ in settings)} for name, (*_, settings) in CONTENDERS.items()}
+    if unknown := (only or set()).difference(*known.values()):
         raise ValueError(f"unknown contenders {sorted(unknown)}; expected some of {', '.join(CONTENDERS)}")
     return [
         Contender(name, label, module, str(venvs / venv / "bin" / "python") if venv else sys.executable, setting)
         for name, (module, venv, settings) in CONTENDERS.items()
-        if name not in without and (only is None or name in only)
         for label, setting in settings
+        if name not in without and (only is None or only & {name, f"{name}:{label}"})
     ]

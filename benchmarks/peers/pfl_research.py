@@ -60,11 +60,13 @@ def start_workers(count: int) -> None:
 
 
 def run(spec: Spec, rank: int, workers: int, gate: Gate | None) -> None:
+    from pfl.aggregate.base import get_num_devices_weight_name
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.aggregate.weighting import WeightByDatapoints
     from pfl.algorithm.base import NNAlgorithmParams
     from pfl.algorithm.federated_averaging import FederatedAveraging
     from pfl.callback.base import TrainingProcessCallback
+    from pfl.common_types import Population
     from pfl.data.dataset import Dataset
     from pfl.data.federated_dataset import FederatedDataset
     from pfl.data.sampling import get_user_sampler
@@ -77,7 +79,7 @@ def run(spec: Spec, rank: int, workers: int, gate: Gate | None) -> None:
     users = [Dataset([x, y], user_id=str(k)) for k, (x, y) in enumerate(zip(data.inputs, data.targets, strict=True))]
     users_data = FederatedDataset(users.__getitem__, get_user_sampler("random", list(range(workload.clients))))
 
-    counts = np.memmap(os.environ[STEPS], np.int64, "r+")
+    counts = np.asarray(np.memmap(os.environ[STEPS], np.int64, "r+"))
     net = Net(workload, counts[rank : rank + 1])
     model = PyTorchModel(
         net,
@@ -88,10 +90,11 @@ def run(spec: Spec, rank: int, workers: int, gate: Gate | None) -> None:
     class AtTheGate(TrainingProcessCallback):  # type: ignore[misc]
         steps = 0
 
-        def after_central_iteration(self, *_: Any, **__: Any) -> tuple[bool, Metrics]:
+        def after_central_iteration(self, metrics: Metrics, *_: Any, **__: Any) -> tuple[bool, Metrics]:
             if gate:
                 before, self.steps = self.steps, int(counts.sum())
-                gate.round_done(workload.cohort, self.steps - before, lambda: data.test_loss(net.net))
+                users = int(metrics[get_num_devices_weight_name(Population.TRAIN)])
+                gate.round_done(users, self.steps - before, lambda: data.test_loss(net.net))
             if workers > 1:
                 torch.distributed.barrier()
             return False, Metrics()

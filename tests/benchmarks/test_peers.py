@@ -84,7 +84,7 @@ def test_share_of_the_gemm_rate():
 def test_children_are_measured_in_turns_and_a_missing_one_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.peers.harness.gemm_rate", lambda _: 1.0)
     save_data(TINY, tmp_path)
-    plain = contenders(TINY, tmp_path, {"plain"})[:1]
+    plain = contenders(TINY, tmp_path, {"plain:1 thread"})
     absent = contenders(TINY, tmp_path, {"pfl"})[:1]
     results, rates = measure(TINY, [*plain, *absent], tmp_path, tmp_path, rounds=2, repeats=2)
     assert len(rates) == 2
