@@ -19,7 +19,7 @@ NVCC_FLAGS := -std=c++17 -O3 -Xptxas -v -Xcompiler -fPIC,-Wall,-Wextra,-Wno-unkn
               $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a))
 CUDA_OBJECTS := $(patsubst csrc/cuda/%.cu,$(CUDA)/%.o,$(wildcard csrc/cuda/*.cu))
 
-.PHONY: demo demo-loss test test-python test-core test-cuda cuda cuda-extension bench bench-gpu lint format clean help
+.PHONY: demo demo-loss test test-python test-core test-cuda cuda cuda-extension bench bench-gpu bench-peers bench-peers-setup lint format clean help
 
 help:
 	@echo "make demo   set up, then FedAvg against FedAvg+ASD on 500 clients: a table and a picture (about a minute)"
@@ -29,6 +29,8 @@ help:
 	@echo "make cuda-extension  build the extension with CUDA in a venv of its own (several GB), test it"
 	@echo "make bench-gpu       measure the loss kernels on this machine's GPU (after make cuda-extension)"
 	@echo "make bench  measure the loss kernels and rewrite docs/benchmarks.md (about 6 minutes; leave the machine alone)"
+	@echo "make bench-peers-setup  install pfl-research and Flower in venvs of their own (2.5 GB)"
+	@echo "make bench-peers        this simulator beside them and beside plain loops (leave the machine alone)"
 	@echo "make lint   ruff, mypy"
 	@echo "make clean  remove everything that was built"
 
@@ -113,6 +115,13 @@ bench-gpu:
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.loss --out build/benchmarks
 	$(BIN)/python -m benchmarks.report build/benchmarks
+
+# The peers take 2.5 GB; W1, W2 and W3 some minutes each.
+bench-peers-setup: $(BIN)/python
+	$(BIN)/python -m benchmarks.peers.setup
+
+bench-peers: $(STAMP)
+	for workload in W1 W2 W3; do $(BIN)/python -m benchmarks.peers $$workload || exit 1; done
 
 lint: $(VENV)/.tools
 	$(BIN)/ruff check .
