@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -52,7 +53,7 @@ class _Watch(Callback):
     memory = 0
 
     def on_round(self, metrics: dict[str, Any]) -> None:
-        self.memory = max(self.memory, peak_memory())
+        self.memory = max(self.memory, peak_memory(os.getpid()))
 
 
 def child(settings: dict[str, Any]) -> dict[str, Any]:

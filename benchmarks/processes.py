@@ -1,33 +1,41 @@
-"""What a run's processes take of the machine, read from /proc."""
+"""Trees of processes, as Linux shows them in /proc: to halt one as a whole, and to add up its memory."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+from collections import defaultdict
 from pathlib import Path
 
 
-def tree(root: int | None = None) -> list[int]:
-    """The process and all that descend from it."""
-    parents: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = entry.read_text().rsplit(")", 1)[1].split()
-        except OSError:  # it has just ended
-            continue
-        parents.setdefault(int(fields[1]), []).append(int(entry.parent.name))
-    found = [root or os.getpid()]
-    for pid in found:
-        found += parents.get(pid, [])
+def tree(root: int) -> list[int]:
+    """The process and all its descendants that live."""
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it may end while we look
+            parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]  # its name may hold anything
+            children[int(parent)].append(int(entry.name))
+    found = [root]
+    for process in found:
+        found += children[process]
     return found
 
 
-def peak_memory(root: int | None = None) -> int:
-    """Bytes: the largest resident sets of all its processes, added; pages that they share count several times."""
+def send(root: int, what: signal.Signals) -> None:
+    for process in tree(root):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, what)
+
+
+def peak_memory(root: int) -> int:
+    """Bytes: the most that each living process of the tree ever had resident (VmHWM), added up.
+
+    Pages that processes share, such as libraries and mapped data, count once for each.
+    """
     total = 0
-    for pid in tree(root):
-        try:
-            status = Path(f"/proc/{pid}/status").read_text()
-        except OSError:
-            continue
-        total += sum(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+    for process in tree(root):
+        with contextlib.suppress(OSError, StopIteration):
+            lines = Path(f"/proc/{process}/status").read_text().splitlines()
+            total += 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
     return total

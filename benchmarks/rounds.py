@@ -19,7 +19,7 @@ import torch
 
 from fedasd_fast import presets
 from fedasd_fast.loss.cache import TeacherCache
-from fedasd_fast.simulation import fixed_point, run, samples, simulate, trainer, update
+from fedasd_fast.simulation import fixed_point, run, samples, simulate, steps, trainer, update
 from fedasd_fast.simulation.executors import base
 from fedasd_fast.simulation.store import ClientStore
 
@@ -55,8 +55,8 @@ PLACES: list[tuple[Any, str, str]] = [
     (samples, "to_float", "data: normalise"),
     (samples, "augment", "data: augment"),
     (TeacherCache, "build", "teacher pass and cache"),
-    (trainer, "asd_loss_and_grad", "loss (fused)"),
-    (trainer.F, "cross_entropy", "loss (cross-entropy)"),
+    (steps, "asd_loss_and_grad", "loss (fused)"),
+    (steps.F, "cross_entropy", "loss (cross-entropy)"),
     (torch.Tensor, "backward", "backward"),
     (update, "step", "update"),
     (update, "ascend", "update"),
@@ -105,12 +105,12 @@ def main() -> None:
     config = presets.load(options.preset, overrides)
     seconds, rows = profile(config)
     rounds = seconds.total() - seconds["evaluation"]
-    steps = sum(row["steps"] for row in rows)
-    print(f"{options.preset}, {config.method}, {config.rounds} rounds, {steps} steps")
+    done = sum(row["steps"] for row in rows)
+    print(f"{options.preset}, {config.method}, {config.rounds} rounds, {done} steps")
     for label, value in seconds.most_common():
         share = f"{100 * value / rounds:5.1f} %" if label != "evaluation" else "       "
         print(f"  {label:28} {value:8.2f} s {share}")
-    print(f"  a round {rounds / config.rounds:.2f} s, a step {1000 * rounds / steps:.1f} ms; one evaluation of "
+    print(f"  a round {rounds / config.rounds:.2f} s, a step {1000 * rounds / done:.1f} ms; one evaluation of "
           f"{len(set(config.eval_models))} models {seconds['evaluation']:.1f} s")  # fmt: skip
 
 

@@ -19,8 +19,13 @@ CONTENDERS: dict[str, tuple[str, str | None, list[tuple[str, dict[str, Any]]]]] 
     "ours-serial": ("ours", None, [(label, {"executor": "serial", **setting}) for label, setting in THREADS]),
     "ours-stacked": ("ours", None, [(label, {"executor": "stacked", **setting}) for label, setting in THREADS]),
     "ours-processes": (
-        "ours", None, [(f"{CORES} workers", {"executor": "processes", "workers": CORES, "threads": 1})],
+        "ours", None, [
+            (f"{CORES} workers", {"executor": "processes", "workers": CORES, "threads": 1}),
+            (f"{CORES} workers, 25 at once",
+             {"executor": "processes", "workers": CORES, "threads": 1, "clients_at_once": 25}),
+        ],
     ),
+    "ours-auto": ("ours", None, [("as it chooses", {})]),
     "plain": ("plain", None, THREADS),
     "authors": ("plain", None, THREADS),
     "pfl": ("pfl_research", "pfl", [*THREADS, (f"{CORES} workers", {"threads": 1, "workers": CORES})]),

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..processes import peak_memory, send, tree
 from .contenders import CORES, Contender
 from .gemm import gemm_rate
-from .processes import peak_memory, send, tree
 from .spec import Spec
 from .workload import Workload
 

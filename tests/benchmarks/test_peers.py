@@ -110,5 +110,5 @@ def test_unknown_contenders_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"tff.*expected some of ours-serial"):
         contenders(TINY, tmp_path, {"tff"})
     assert {c.name for c in contenders(WORKLOADS["W3"], tmp_path)} == {
-        "ours-serial", "ours-stacked", "ours-processes", "authors",
+        "ours-serial", "ours-stacked", "ours-processes", "ours-auto", "authors",
     }  # fmt: skip

@@ -31,15 +31,15 @@ def test_cases_run_in_processes_of_their_own(tmp_path: Path) -> None:
 
 def test_memory_of_children_counts() -> None:
     code = "import sys; held = bytearray(b'1') * 300_000_000; print(flush=True); sys.stdin.read()"
-    before = peak_memory()
+    before = peak_memory(os.getpid())
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdout.readline()
-        assert process.pid in tree()
-        assert peak_memory() - before > 300e6
+        assert process.pid in tree(os.getpid())
+        assert peak_memory(os.getpid()) - before > 300e6
         process.stdin.close()
-    assert tree()[0] == os.getpid()
+    assert tree(os.getpid())[0] == os.getpid()
 
 
 def test_table_has_the_spread() -> None:
