@@ -19,7 +19,12 @@ SETTING: dict[str, Any] = dict(
     synthetic={"shape": [64], "classes": 10, "samples_per_client": 20}, model_args={"hidden": [128, 64]},
     clients=500, participation=0.1, sampling="fixed", local_epochs=5, batch_size=10,
 )  # fmt: skip
-EXECUTORS = ("serial", "stacked")
+EXECUTORS: dict[str, dict[str, Any]] = {
+    "serial": {"executor": "serial", "threads": 1},
+    "stacked": {"executor": "stacked", "threads": 1},
+    "processes": {"executor": "processes"},
+    "processes, stacked": {"executor": "processes", "clients_at_once": 25},
+}
 METHODS = ("fedavg", "fedavg+asd", "feddyn+asd")
 
 
@@ -27,8 +32,8 @@ def measure(method: str, rounds: int, repeats: int, changes: dict[str, Any]) -> 
     """Seconds of each round, by executor."""
     seconds: dict[str, list[float]] = {executor: [] for executor in EXECUTORS}
     for _ in range(repeats):
-        for executor in EXECUTORS:
-            own = dict(method=method, executor=executor, rounds=rounds, eval_every=rounds)
+        for executor, settings in EXECUTORS.items():
+            own = dict(method=method, rounds=rounds, eval_every=rounds, **settings)
             rows = simulate(from_dict(merge(SETTING | own, changes))).metrics
             seconds[executor] += [row["seconds"] for row in rows[1:]]  # the first one warms up
     return seconds
