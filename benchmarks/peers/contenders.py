@@ -52,8 +52,8 @@ class Contender:
 
     @property
     def threads(self) -> int:
-        """For the environment; Ray sets its own for each actor."""
-        return int(self.setting.get("threads", 1))
+        """For the environment; Flower's actors have one for each of their CPUs."""
+        return int(self.setting.get("threads") or self.setting["num_cpus"])
 
 
 def contenders(workload: Workload, venvs: Path, only: set[str] | None = None) -> list[Contender]:

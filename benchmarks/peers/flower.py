@@ -81,7 +81,6 @@ def main() -> None:
     os.environ |= {ARGUMENT: spec.to_argument(), "FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
     os.environ |= {"RAY_worker_niceness": "0"}  # by default its actors give way to everything else on the machine
     cpus = spec.setting["num_cpus"]
-    torch.set_num_threads(1)  # the server's; Ray gives each actor the threads that its CPUs allow
     backend: dict[str, Any] = {
         "init_args": {"address": "local", "num_cpus": os.cpu_count(), "_temp_dir": f"{spec.folder}/ray-{cpus}"},
         "client_resources": {"num_cpus": cpus, "num_gpus": 0.0},

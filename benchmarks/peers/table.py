@@ -29,7 +29,7 @@ def table(workload: Workload, results: Sequence[Measured], step_flops: float, ge
             lines.append(f"| {name} | {label} | not available: {r.problem} " + "| " * (len(HEAD) - 3) + "|")
             continue
         fastest, median = min(r.seconds), statistics.median(r.seconds)
-        low, *_, high = statistics.quantiles(r.seconds, n=5) if len(r.seconds) > 1 else r.seconds * 2
+        low, *_, high = statistics.quantiles(r.seconds, n=5, method="inclusive") if r.seconds[1:] else r.seconds * 2
         if not same_work(r, workload):
             ratios = [f"other work: {r.updates} updates, {r.steps} steps in {len(r.seconds)} rounds", ""]
         elif best is None or middle is None:
@@ -38,7 +38,7 @@ def table(workload: Workload, results: Sequence[Measured], step_flops: float, ge
             ratios = [f"{fastest / best:.2f}", f"{median / middle:.2f}"]
         cells = [
             *(name, label, f"{fastest:.4f}", f"{median:.4f}", f"{low:.4f} - {high:.4f}"),
-            *(f"{workload.cohort / fastest:.0f}", f"{workload.steps * step_flops / fastest / gemm:.2f}"),
+            *(f"{workload.cohort / fastest:,.1f}", f"{workload.steps * step_flops / fastest / gemm:.2f}"),
             *(f"{r.memory / 1e6:.0f}", f"{r.loss:.3f}", *ratios),
         ]
         lines.append("| " + " | ".join(cells) + " |")
