@@ -53,7 +53,7 @@ class Contender:
     @property
     def threads(self) -> int:
         """For the environment; Flower's actors have one for each of their CPUs."""
-        return int(self.setting.get("threads") or self.setting["num_cpus"])
+        return int(self.setting.get("threads") or self.setting.get("num_cpus", CORES))
 
 
 def contenders(workload: Workload, venvs: Path, only: set[str] | None = None) -> list[Contender]:
