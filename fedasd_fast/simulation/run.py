@@ -20,6 +20,7 @@ from ..config import Config, from_dict
 from ..data.federated import FederatedData
 from ..data.load import federate
 from ..data.resident import on_device
+from ..models.reorder import pool_before_relu
 from ..randomness import Stream, torch_seeded
 from ..typed import ConfigError
 from . import checkpoint, executors, parts, state, tuning
@@ -333,6 +334,7 @@ def workplace(
             )
     else:
         model = copy.deepcopy(model)  # training changes it; the caller may want to start from it again
+    pool_before_relu(model)
     flat = FlatModel(model, getattr(torch, config.dtype), str(device))
     with torch_seeded(config.seed, Stream.INIT):
         flops = step_flops(flat, data.input_shape, data.num_classes, config.batch_size)

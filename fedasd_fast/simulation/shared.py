@@ -5,8 +5,10 @@ So nothing is left behind, whatever ends a run.
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
+import pickle
 import tempfile
 from collections.abc import Callable
 from multiprocessing import reduction
@@ -15,6 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+
+_LARGE = 2**20  # bytes
 
 
 class SharedFile:
@@ -34,9 +38,54 @@ class SharedFile:
         if os.fstat(self._descriptor).st_size < size:
             os.ftruncate(self._descriptor, size)
 
-    def map(self, offset: int, size: int) -> mmap.mmap:
-        """The offset must be a multiple of `page`."""
-        return mmap.mmap(self._descriptor, size, offset=offset)
+    def map(self, offset: int, size: int, private: bool = False) -> mmap.mmap:
+        """From an offset in whole pages on.  What is written to a private one, others do not see."""
+        return mmap.mmap(self._descriptor, size, mmap.MAP_PRIVATE if private else mmap.MAP_SHARED, offset=offset)
+
+
+def dumps(value: Any, file: SharedFile) -> bytes:
+    """The value, pickled; large tensors go to the file, where all who load it see one copy."""
+    buffer = io.BytesIO()
+    _Pickler(buffer, file).dump(value)
+    return buffer.getvalue()
+
+
+def loads(data: bytes, file: SharedFile) -> Any:
+    return _Unpickler(io.BytesIO(data), file).load()
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, buffer: io.BytesIO, file: SharedFile) -> None:
+        super().__init__(buffer)
+        self._file, self._end = file, 0
+        self._known: dict[int, tuple[int, torch.dtype, torch.Size]] = {}
+
+    def persistent_id(self, value: Any) -> tuple[int, torch.dtype, torch.Size] | None:
+        if type(value) is not Tensor or value.device.type != "cpu" or value.layout != torch.strided:
+            return None
+        if value.nbytes < _LARGE or value.requires_grad:
+            return None
+        if id(value) not in self._known:
+            size = paged(value.nbytes)
+            self._file.grow(self._end + size)
+            _tensor(self._file.map(self._end, size), value.dtype, value.shape).copy_(value)
+            self._known[id(value)] = self._end, value.dtype, value.shape
+            self._end += size
+        return self._known[id(value)]
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, buffer: io.BytesIO, file: SharedFile) -> None:
+        super().__init__(buffer)
+        self._file = file
+
+    def persistent_load(self, place: tuple[int, torch.dtype, torch.Size]) -> Tensor:
+        start, dtype, shape = place
+        return _tensor(self._file.map(start, paged(shape.numel() * dtype.itemsize), private=True), dtype, shape)
+
+
+def _tensor(memory: mmap.mmap, dtype: torch.dtype, shape: torch.Size) -> Tensor:
+    return torch.frombuffer(memory, dtype=dtype, count=shape.numel()).view(shape)
 
 
 def paged(size: int) -> int:
@@ -87,4 +136,4 @@ class Board:
         self._file.grow(self._end + size)
         memory = self._file.map(self._end, size)
         self._end += size
-        return torch.frombuffer(memory, dtype=dtype, count=int(np.prod(shape))).view(shape)
+        return _tensor(memory, dtype, torch.Size(shape))

@@ -22,6 +22,7 @@ from .executors.pool import check_that_workers_can_start, needs_main
 from .executors.processes import pickled
 from .executors.stacked import as_many_as_fit
 from .round import server_of
+from .shared import SharedFile
 from .stacked_model import why_not
 from .threads import worth_threads
 
@@ -117,7 +118,7 @@ def _workers(place: Workplace) -> int:
         return 1
     try:
         check_that_workers_can_start()
-        given = pickled(place)
+        given = pickled(place, SharedFile())
     except ConfigError:
         return 1
     if needs_main(given):  # which would run the user's script again, if it has no guard

@@ -6,7 +6,6 @@ in the queue, so that workers finish together.  Each worker has sums of its own,
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 
 from torch import Tensor
@@ -15,7 +14,7 @@ from ...algorithms import Server
 from ...typed import ConfigError
 from ..cohort import Report, Sums, Task, Workplace
 from ..evaluate import batches, summed
-from ..shared import Board
+from ..shared import Board, SharedFile, dumps
 from ..threads import threads
 from .base import Executor
 from .pool import PIECES, Pool, check_that_workers_can_start, needs_main
@@ -26,7 +25,8 @@ class Processes(Executor):
     def __init__(self, place: Workplace) -> None:
         super().__init__(place)
         check_that_workers_can_start()
-        self._given = pickled(place)
+        self._large = SharedFile()
+        self._given = pickled(place, self._large)
         self.workers = place.workers
         self._pool: Pool | None = None
 
@@ -38,7 +38,9 @@ class Processes(Executor):
         self._board = Board(len(place.initial), place.initial.dtype, states, place.sum_rows, self.workers)
         self._board.initial.copy_(place.initial)
         self._board.current.fill_(-1)
-        setup = Setup(place.config, self._given, place.threads, place.at_once, self._board, place.store.lend())
+        setup = Setup(
+            place.config, self._given, self._large, place.threads, place.at_once, self._board, place.store.lend()
+        )
         self._pool = Pool(
             self.workers,
             main,
@@ -122,9 +124,9 @@ class Processes(Executor):
         return pieces
 
 
-def pickled(place: Workplace) -> bytes:
+def pickled(place: Workplace, large: SharedFile) -> bytes:
     try:
-        return pickle.dumps(place.given)
+        return dumps(place.given, large)
     except Exception as error:
         raise ConfigError(
             "executor = processes sends your data and model to its workers by pickle, which cannot be done with them: "

@@ -18,7 +18,7 @@ from ...algorithms import Server
 from ...config import Config
 from ..cohort import Report, Sums, Task, Workplace
 from ..evaluate import evaluate_batches
-from ..shared import Board
+from ..shared import Board, SharedFile, loads
 from ..store import Lent
 from .pool import Failure
 
@@ -29,6 +29,7 @@ class Setup:
 
     config: Config
     given: bytes  # data and model of the user's own, or None, pickled
+    large: SharedFile  # their large tensors
     threads: int
     at_once: int
     board: Board
@@ -81,7 +82,7 @@ class _Worker:
         self.board.current[number] = -1
         if setup.config.device == "cuda":  # one GPU after the other
             torch.cuda.set_device(number % torch.cuda.device_count())
-        data, model = pickle.loads(setup.given)
+        data, model = loads(setup.given, setup.large)
         place = workplace(setup.config, data, model, None)
         initial = self.board.initial.to(place.initial.device)
         self.place: Workplace = replace(
