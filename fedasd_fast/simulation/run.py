@@ -29,6 +29,7 @@ from .errors import ClientError, Interrupted, SimulationError
 from .executors.stacked import as_many_as_fit
 from .flat import FlatModel
 from .folder import Follower, RunFolder
+from .memory import keep_freed_memory
 from .parts import Part, to_plain
 from .plan import refuse_what_cannot_fit
 from .ranks import NOT_LAUNCHED, Ranks, is_agreed, joined, launched, restarts
@@ -335,6 +336,7 @@ def workplace(
     else:
         model = copy.deepcopy(model)  # training changes it; the caller may want to start from it again
     pool_before_relu(model)
+    keep_freed_memory()
     flat = FlatModel(model, getattr(torch, config.dtype), str(device))
     with torch_seeded(config.seed, Stream.INIT):
         flops = step_flops(flat, data.input_shape, data.num_classes, config.batch_size)
