@@ -50,6 +50,11 @@ class Way:
             parts.append(f"clients_at_once = {self.at_once}")
         return ", ".join([*parts, f"threads = {self.threads}"])
 
+    @property
+    def short(self) -> str:
+        kind = "stacked" if self.at_once > 1 else "one by one"
+        return f"{kind}, {self.workers} x {self.threads} thread{'s' if self.threads > 1 else ''}: {self.seconds:.3g} s"
+
     def total(self, rounds: int) -> float:
         return rounds * self.seconds + (_STARTING if self.executor == "processes" else 0)
 
@@ -66,7 +71,7 @@ def resolve(place: Workplace) -> tuple[Workplace, str]:
     for way in ways[1:]:
         if _MARGIN * way.total(place.config.rounds) < best.total(place.config.rounds):
             best = way
-    others = ", ".join(f"{way.seconds:.3g} s with {way}" for way in ways if way is not best)
+    others = "; ".join(way.short for way in ways if way is not best)
     text = f"{best}: about {best.seconds:.3g} s a round" + (f" ({others})" if others else "")
     return chosen(place, best), text
 
@@ -88,8 +93,8 @@ def _ways(place: Workplace, watch: _Stopwatch) -> Iterator[Way]:
         yield Way("serial", 1, 1, alone, found[-1][1])
         if place.threads > alone:
             yield Way("serial", 1, 1, place.threads, watch.round_of(cohort[:1], place.threads))
-    group = _group(place, len(cohort))
-    if group > 1:
+    group = _group(place)
+    if group > 1 and len(cohort) > 1:
         found.append((group, watch.round_of(cohort[:group], alone)))
         yield Way("stacked", 1, group, alone, found[-1][1])
     workers = _workers(place)
@@ -100,16 +105,16 @@ def _ways(place: Workplace, watch: _Stopwatch) -> Iterator[Way]:
         yield Way("processes", workers, even, alone, _SPREAD * seconds * share + _MESSAGES)
 
 
-def _group(place: Workplace, cohort: int) -> int:
+def _group(place: Workplace) -> int:
     """Clients at once that are worth a try; on a CPU, large steps gain nothing and their groups take long to time."""
     config = place.config
     if config.clients_at_once:
-        return min(config.clients_at_once, cohort)
+        return config.clients_at_once
     if config.cuda_graph or why_not(place.trainer.model.module):
         return 1
     if worth_threads(place.step_flops) and not place.initial.is_cuda:
         return 1
-    return min(as_many_as_fit(place.trainer.model, place.data), cohort)
+    return as_many_as_fit(place.trainer.model, place.data)
 
 
 def _workers(place: Workplace) -> int:
