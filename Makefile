@@ -22,7 +22,7 @@ CUDA_OBJECTS := $(patsubst csrc/cuda/%.cu,$(CUDA)/%.o,$(wildcard csrc/cuda/*.cu)
 .PHONY: demo demo-loss test test-python test-core test-cuda cuda cuda-extension bench bench-gpu bench-peers bench-peers-setup lint format clean help
 
 help:
-	@echo "make demo   set up, then FedAvg against FedAvg+ASD on 500 clients: a table and a picture (about a minute)"
+	@echo "make demo   set up, then FedAvg against FedAvg+ASD on 500 clients: a table and a picture (two minutes, most of it compiling)"
 	@echo "make demo-loss  reference and fused loss side by side"
 	@echo "make test   set up, then run the C++ and the Python tests"
 	@echo "make cuda   compile the CUDA kernels (needs nvcc, no GPU) and print what ptxas says of them"

@@ -17,7 +17,7 @@ from . import compare, data, doctor, presets, replay, resume, run, sweep
 SUBCOMMANDS = (run, compare, sweep, resume, replay, presets, data, doctor)
 _DESCRIPTION = "Federated learning with Adaptive Self-Distillation: run experiments, compare methods, look at data."
 _EXAMPLES = """examples:
-  fedasd compare quickstart                    FedAvg with and without ASD, offline, in about a minute
+  fedasd compare quickstart                    FedAvg with and without ASD, offline, in seconds
   fedasd run cifar100-500clients rounds=50     the paper's experiment across 500 devices
   fedasd run table2_cifar100 method=feddyn+asd partition=iid seed=1
   fedasd presets table2_cifar100               its settings and the paper's numbers"""
