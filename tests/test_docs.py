@@ -45,8 +45,8 @@ def test_every_setting_is_documented():
 def test_commands_are_understood():
     """Every fedasd line of the documents has the form that the command line takes."""
     found = 0
-    for document in (*DOCS.glob("*.md"), DOCS.parent / "README.md"):
-        for block in re.findall(r"```bash\n(.*?)```", document.read_text(), re.DOTALL):
+    for document in (*DOCS.rglob("*.md"), DOCS.parent / "README.md"):
+        for block in re.findall(r"```(?:bash|console)\n(.*?)```", document.read_text(), re.DOTALL):
             for line in block.splitlines():
                 if line.startswith("fedasd "):
                     parse(line.split("#")[0].split()[1:])
