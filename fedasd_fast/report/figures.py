@@ -51,14 +51,16 @@ def over_rounds(
     ylabel: str,
     paper: Mapping[str, float] | None = None,
     digits: int = 1,
+    among: Sequence[str] = (),
 ) -> Figure:
     """A line for each label, the mean over seeds; the band reaches from the lowest seed to the highest.
 
-    `paper` gives the paper's number of a label: a dotted line.
+    `paper` gives the paper's number of a label: a dotted line.  `among`: all labels, where these runs are a part of
+    them; a label then looks the same in all parts.
     """
     labels, paper = list(dict.fromkeys(run.label for run in runs)), paper or {}
     figure, axes = _axes(legend_rows(labels, bool(paper)), title)
-    look, handles, names = styles(labels), [], []
+    look, handles, names = styles(among or labels), [], []
     for place, label in enumerate(labels):
         seeds = [found for run in runs if run.label == label and (found := curve(run))]
         if label in paper:

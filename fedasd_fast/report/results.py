@@ -31,6 +31,8 @@ def section_of(experiment: Experiment) -> Html:
     several = len(experiment.runs) > len(experiment.labels)
     caption = "Test accuracy in % at the last evaluation" + ", mean ± deviation over seeds" * several
     said = [f"{model}: {MODELS[model]}" for model in models]
+    if any(len({run.rounds for run in experiment.of(label)}) > 1 for label in experiment.labels):
+        said.append("seeds that got unequally far count with the last evaluation of each")
     if gains:
         said.append(
             f"gain by ASD: points of acc {experiment.model} over the same method without it, where both got equally far"

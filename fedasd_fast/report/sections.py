@@ -118,7 +118,7 @@ class Sections:
             "throughput",
             "Clients trained in a second",
             figures.updates_per_second,
-            "Moving mean. Look for steps and dips: they tell of a busy machine, not of the method.",
+            "Moving mean. Look for steps and dips: they mostly tell of a busy machine, not of the method.",
             "client updates/s",
         )
         return section(3, "Time", table(columns, rows, "All seeds together"), _grid([bars, speed]))
@@ -192,6 +192,7 @@ class Sections:
                 ylabel=ylabel,
                 paper={label: number for label, number in (paper or {}).items() if label in part},
                 digits=digits,
+                among=self.labels,
             )
             ends = [f"{run.label} seed {run.config.seed} ends at {_last(curve(run), digits)}" for run in runs]
             shown.append(

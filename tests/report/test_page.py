@@ -315,6 +315,15 @@ def test_more_lines_than_can_be_told_apart_are_several_figures(tmp_path: Path) -
     assert {"accuracy-1", "accuracy-2", "drift-1", "drift-2"} <= set(names)
 
 
+def test_a_label_looks_the_same_in_all_parts() -> None:
+    labels = [f"FedAvg+ASD, asd.weight={i}" for i in range(4)]
+    part = [made_run(label, {5: 1.0, 10: 2.0}) for label in labels[2:]]
+    figure = figures.over_rounds(part, figures.accuracy("all"), title="", ylabel="", among=labels)
+    drawn = [(line.get_color(), line.get_marker()) for line in figure.axes[0].lines]
+    look = figures.styles(labels)
+    assert drawn == [(look[label].colour, look[label].marker) for label in labels[2:]]
+
+
 def test_moving_means() -> None:
     assert figures.smoothed({1: 0.0, 2: 3.0, 3: 6.0, 5: 0.0}, 3) == {1: 1.5, 2: 3.0, 3: 3.0, 5: 3.0}
     assert figures.smoothed({1: 4.0}, 9) == {1: 4.0}
