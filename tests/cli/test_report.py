@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from .conftest import SMALL, Fedasd
+
+
+def test_a_comparison_becomes_a_page(fedasd: Fedasd) -> None:
+    assert (
+        fedasd("compare", "quickstart", *SMALL, "executor=serial", "--seeds", "0,1", "--out", "here", "--quiet")[0] == 0
+    )
+    code, out, err = fedasd("report", "here", "absent", "--title", "Ours & theirs", "--out", "pages/report.html")
+    assert code == 0
+    assert "page      pages/report.html (4 runs)" in out
+    assert err == "fedasd: not shown: absent: there is no such folder\n"
+    text = Path("pages/report.html").read_text()
+    assert "<title>Ours &amp; theirs</title>" in text
+    rows = [json.loads(Path(f"here/fedavg-seed{seed}/metrics.jsonl").read_text().splitlines()[-1]) for seed in (0, 1)]
+    assert f"{sum(row['acc_all'] for row in rows) / 2:.2f} ± " in text
+    assert "fedasd run quickstart method=fedavg+asd seed=1 " in text
+    assert Path("pages/figures/accuracy.png").stat().st_size > 1000
+
+
+def test_the_page_of_one_folder_is_in_it(fedasd: Fedasd) -> None:
+    assert fedasd("run", "quickstart", *SMALL, "executor=serial", "--out", "here", "--quiet")[0] == 0
+    assert fedasd("report", "here")[0] == 0
+    assert Path("here/report.html").is_file()
+    assert Path("here/figures/labels.svg").is_file()
+
+
+def test_nothing_to_report_is_one_readable_error(fedasd: Fedasd) -> None:
+    Path("empty").mkdir()
+    code, out, err = fedasd("report", "empty", "absent")
+    assert (code, out) == (2, "")
+    assert err.startswith("fedasd: nothing to report; empty: no run in this folder")
+    assert "absent: there is no such folder" in err
