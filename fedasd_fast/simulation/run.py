@@ -388,7 +388,7 @@ def restore_place(
     parts.restore(place.store, place.part, [content["clients"] for content in kept], which, read_only, wanted)
     place.initial.copy_(initial)
     # Bits depend on these two, which this machine, or another executor, might choose differently.
-    place = replace(place, threads=kept[which]["threads"], at_once=kept[which]["at_once"])
+    place = replace(place, threads=kept[which]["threads"], at_once=kept[which].get("at_once", 1))
     return place, state.from_plain(kept[which]["state"], place.initial.device)
 
 
