@@ -29,6 +29,13 @@ class Drift:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def __str__(self) -> str:
+        return (
+            f"Drift, mean of the last {self.window} rounds up to round {self.rounds[-1]}\n"
+            f"  global model      {self.drift_smoothed[-1]:.4g} from round to round\n"
+            f"  clients' models   {self.client_distance_smoothed[-1]:.4g} from the global one"
+        )
+
 
 def drift(run: OpenedRun, *, window: int = WINDOW) -> Drift:
     return drift_of(run.metrics, window=window)

@@ -1,4 +1,8 @@
-"""Figures of forgetting, drift, cost and the adaptive weights, from an analysis or from what was saved of it."""
+"""Figures of forgetting, drift, cost and the adaptive weights.
+
+They take results, or what is in RUN/analysis/NAME.json.  Forgetting and weights are drawn for one run; drift and cost
+for several, named by the keys of a mapping, or by the "label" that each of a list has.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +27,17 @@ class Analysis(Protocol):
 
 
 Found: TypeAlias = Analysis | Mapping[str, Any]  # a result, or its JSON
+Runs: TypeAlias = Mapping[str, Found] | Sequence[Mapping[str, Any]]
 _MARKERS = "os^Dv<>"  # so that colour is not the only difference
 _DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 1.5, 2)))
 _GROUP_NAMES = {"much": "has much of", "little": "has little of", "none": "has none of"}
 
 
-def forgetting_figure(found: Found, *, title: str = "What one round of local training changes") -> Figure:
+def forgetting_figure(
+    found: Found | Sequence[Found], *, title: str = "What one round of local training changes"
+) -> Figure:
     """Left: mean change on the labels that a client has much, little and none of.  Right: every client and class."""
-    f = _plain(found)
+    f = _one(found)
     methods = list(f["after"])
     figure = new_figure(10.5, 5.0)
     _head(
@@ -65,11 +72,11 @@ def forgetting_figure(found: Found, *, title: str = "What one round of local tra
     return figure
 
 
-def drift_figure(runs: Mapping[str, Found], *, title: str = "How far a round moves the models") -> Figure:
+def drift_figure(runs: Runs, *, title: str = "How far a round moves the models") -> Figure:
     """Left: the global model from round to round.  Right: the clients' models from the global one.  By label."""
-    drifts = {label: _plain(found) for label, found in _some(runs).items()}
+    drifts = _labelled(runs)
     figure = new_figure(10.5, 4.6)
-    windows = sorted({d["window"] for d in drifts.values()})
+    windows = sorted({d["window"] for _, d in drifts})
     _head(
         figure, title, "Euclidean norm of the change of all parameters",
         f"Thin: each round; thick: mean of the last {' or '.join(map(str, windows))} rounds. The learning rate falls "
@@ -80,7 +87,7 @@ def drift_figure(runs: Mapping[str, Found], *, title: str = "How far a round mov
         (("drift", "global model: ||w(t) - w(t-1)||"), ("client_distance", "clients: mean of ||w_k - w(t-1)||"))
     ):
         axes = figure.add_axes((0.07 + 0.48 * place, 0.22, 0.42, 0.58))
-        for i, (label, d) in enumerate(drifts.items()):
+        for i, (label, d) in enumerate(drifts):
             axes.plot(d["rounds"], d[key], color=_colour(i), linewidth=0.6, alpha=0.3)
             axes.plot(
                 d["rounds"], d[f"{key}_smoothed"], color=_colour(i), linewidth=1.9, linestyle=_dash(i), label=label
@@ -94,15 +101,15 @@ def drift_figure(runs: Mapping[str, Found], *, title: str = "How far a round mov
     return figure
 
 
-def cost_figure(runs: Mapping[str, Found], *, model: str = "all", title: str = "Accuracy for its cost") -> Figure:
+def cost_figure(runs: Runs, *, model: str = "all", title: str = "Accuracy for its cost") -> Figure:
     """Left: against forward passes.  Right: against seconds of training.  By label."""
-    costs = {label: _plain(found) for label, found in _some(runs).items()}
-    for label, c in costs.items():
+    costs = _labelled(runs)
+    for label, c in costs:
         if model not in c["accuracy"]:
             raise ConfigError(f"{label} did not evaluate the model {model}; choose one of {', '.join(c['accuracy'])}")
-    budget = min(c["units"][-1] for c in costs.values())
+    budget = min(c["units"][-1] for _, c in costs)
     figure = new_figure(10.5, 4.6)
-    recomputed = any(c["teacher"] == "recompute" for c in costs.values())
+    recomputed = any(c["teacher"] == "recompute" for _, c in costs)
     _head(
         figure, title, f"evaluated: {MODELS[model]}",
         "Unit: a forward pass over all samples of a client; backward passes are left out. Seconds "
@@ -115,7 +122,7 @@ def cost_figure(runs: Mapping[str, Found], *, model: str = "all", title: str = "
         (("units", "forward passes of a participant, summed over rounds"), ("seconds", "seconds of training"))
     ):
         axes = figure.add_axes((0.07 + 0.48 * place, 0.22, 0.42, 0.6))
-        for i, (label, c) in enumerate(costs.items()):
+        for i, (label, c) in enumerate(costs):
             values = [math.nan if v is None else v for v in c["accuracy"][model]]
             few = "o" if len(values) < 3 else None
             per_round = c["units"][-1] / c["rounds"][-1]
@@ -133,9 +140,9 @@ def cost_figure(runs: Mapping[str, Found], *, model: str = "all", title: str = "
     return figure
 
 
-def weights_figure(found: Found, *, title: str = "What ASD's weights look like") -> Figure:
+def weights_figure(found: Found | Sequence[Found], *, title: str = "What ASD's weights look like") -> Figure:
     """Histograms of alpha, over batches and over clients, and of the teacher's entropy; where the weight goes."""
-    w = _plain(found)
+    w = _one(found)
     figure = new_figure(10.5, 4.6)
     _head(
         figure, title,
@@ -223,10 +230,20 @@ def _plain(found: Found) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else found.to_dict()
 
 
-def _some(runs: Mapping[str, Found]) -> Mapping[str, Found]:
+def _one(found: Found | Sequence[Found]) -> Mapping[str, Any]:
+    if not isinstance(found, Sequence):
+        return _plain(found)
+    if len(found) != 1:
+        raise ConfigError(f"{len(found)} results for a figure of one run; draw each of them by itself")
+    return _plain(found[0])
+
+
+def _labelled(runs: Runs) -> list[tuple[str, Mapping[str, Any]]]:
     if not runs:
         raise ConfigError("no run to draw; give at least one, by its label")
-    return runs
+    if isinstance(runs, Mapping):
+        return [(label, _plain(found)) for label, found in runs.items()]
+    return [(str(found.get("label", "run")), found) for found in runs]
 
 
 def _colour(i: int) -> str:

@@ -8,7 +8,7 @@ what was lost, on those that it has few of or none.  Nothing is written.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -67,9 +67,30 @@ class Forgetting:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def __str__(self) -> str:
+        name = max(len(method) for method in self.after)
+        labels = ", ".join(f"{self.groups[next(iter(self.after))][group].pairs} {group}" for group in GROUPS)
+        lines = [
+            f"Forgetting in round {self.round + 1}, by {len(self.clients)} clients: change of test accuracy in points, "
+            "on labels that a client has",
+            f"  {'':{name}}   {'much of':16}{'little of':16}{'none of':16}all: {self.overall_before:.1f} % before",
+        ]
+        for method, groups in self.groups.items():
+            cells = "".join(f"{_cell(groups[group]):16}" for group in GROUPS)
+            lines.append(f"  {method:{name}}   {cells}{self.overall[method]:.1f} %")
+        return "\n".join([*lines, f"  pairs of a client and a label: {labels}"])
+
+
+def _silent(what: str, done: int, total: int | None) -> None: ...
+
 
 def forgetting(
-    run: OpenedRun, *, clients: int | Sequence[int] = 10, seed: int = 0, methods: Sequence[str] = METHODS
+    run: OpenedRun,
+    *,
+    clients: int | tuple[int, ...] = 10,
+    methods: tuple[str, ...] = METHODS,
+    seed: int = 0,
+    tell: Callable[[str, int, int | None], None] = _silent,
 ) -> Forgetting:
     """`clients`: how many, drawn with `seed`, or which.  ASD's settings are those of the run, also for methods that the
     run did not use; so is FedNTD's weight, as in the paper."""
@@ -82,15 +103,14 @@ def forgetting(
     server = server_of(run.place, run.state)
     with threads(run.place.threads), model.holding(server.model):
         before = class_accuracy(model, server.model, data, size)
-        after = {
-            method: torch.stack(
-                [
-                    class_accuracy(model, train_client(place, server, Task(k, epochs, 1.0)).run.end, data, size)
-                    for k in ids
-                ]
-            )
-            for method, place in places.items()
-        }
+        after = {}
+        for method, place in places.items():
+            rows = []
+            for done, k in enumerate(ids):
+                tell(f"clients trained with {method}", done, len(ids))
+                end = train_client(place, server, Task(k, epochs, 1.0)).run.end
+                rows.append(class_accuracy(model, end, data, size))
+            after[method] = torch.stack(rows)
     counts = torch.stack([data.label_counts(k) for k in ids]).cpu()
     return Forgetting(
         round=run.state.round, lr=server.lr, epochs=epochs, clients=ids,
@@ -152,6 +172,12 @@ def _summary(by_client: Sequence[np.ndarray[Any, Any]]) -> GroupChange:
     means = [values.mean() for values in by_client]
     error = float(np.std(means, ddof=1) / math.sqrt(len(means))) if len(means) > 1 else None
     return GroupChange(len(pairs), float(pairs.mean()), error)
+
+
+def _cell(change: GroupChange) -> str:
+    if change.mean is None:
+        return "-"
+    return f"{change.mean:+.1f}" + ("" if change.error is None else f" +- {change.error:.1f}")
 
 
 def _numbers(values: Tensor) -> list[float | None]:

@@ -62,8 +62,19 @@ class Weights:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def __str__(self) -> str:
+        use = "as this run applies them" if self.applied else "as ASD would set them; this run does not"
+        entropy = np.mean([own.entropy for own in self.clients])
+        return (
+            f"Adaptive weights of {len(self.clients)} clients after round {self.round}, {use}\n"
+            f"  counts in a batch {self.effective_share:.0%} of its samples (effective number)\n"
+            f"  rare labels       {self.rare_samples:.0%} of a client's samples, "
+            f"{self.rare_weight:.0%} of the weight\n"
+            f"  teacher's entropy {entropy:.2f} nats on average, of at most {self.entropy.edges[-1]:.2f}"
+        )
 
-def weights(run: OpenedRun, *, clients: int | Sequence[int] = 10, seed: int = 0) -> Weights:
+
+def weights(run: OpenedRun, *, clients: int | tuple[int, ...] = 10, seed: int = 0) -> Weights:
     """`clients`: how many, drawn with `seed`, or which."""
     config, data, model = run.place.config, run.place.data, run.place.trainer.model
     plain = config.replace(augment="none")

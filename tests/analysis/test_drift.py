@@ -75,4 +75,7 @@ def test_figure_from_results_and_from_json(tmp_path: Path) -> None:
     assert [text.get_text() for text in left.get_legend().get_texts()] == ["FedAvg", "FedAvg+ASD"]
     assert list(left.lines[1].get_ydata()) == [4, 3, 2.5]
     assert list(right.lines[3].get_ydata()) == [6, 5.5, 3]
+    listed = drift_figure([{**saved, "label": "FedAvg"}, {**saved, "label": "FedAvg"}])  # two seeds, say
+    assert len(listed.axes[0].lines) == 4
+    assert "2.5 from round to round" in str(found)
     assert any("mean of the last 2 rounds" in text.get_text() for text in figure.texts)

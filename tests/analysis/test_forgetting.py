@@ -23,6 +23,7 @@ from fedasd_fast.simulation.errors import SimulationError
 from fedasd_fast.simulation.evaluate import evaluate
 from fedasd_fast.simulation.flat import FlatModel
 from fedasd_fast.simulation.round import server_of
+from fedasd_fast.typed import ConfigError
 
 from ..simulation.small import files, small
 
@@ -81,9 +82,10 @@ def test_classes_make_up_the_accuracy_of_the_run(run: OpenedRun) -> None:
 
 
 def test_clients_train_as_in_the_run_and_leave_no_trace(run: OpenedRun) -> None:
-    before = files(run.path)
-    found = forgetting(run, clients=[4, 1], methods=("fedavg+asd", "fedavg"))
+    before, vector = files(run.path), run.place.trainer.model.vector.clone()
+    found = forgetting(run, clients=(4, 1), methods=("fedavg+asd", "fedavg"))
     assert files(run.path) == before
+    assert torch.equal(run.place.trainer.model.vector, vector)
     model, data = run.place.trainer.model, run.place.data
     end = train_client(run.place, server_of(run.place, run.state), Task(1, 1, 1.0)).run.end.clone()
     assert found.after["fedavg"][1] == class_accuracy(model, end, data, 500).tolist()
@@ -164,5 +166,8 @@ def test_figure_from_the_result_and_from_its_json(run: OpenedRun, tmp_path: Path
         assert [axes.get_title(loc="left") for axes in figure.axes[1:]] == [
             "FedAvg", "FedAvg+ASD", "FedNTD", "FedNTD+ASD",
         ]  # fmt: skip
+    with pytest.raises(ConfigError, match="2 results for a figure of one run"):
+        forgetting_figure([found, saved])
+    assert "labels that a client has" in str(found)
     one = forgetting(run, clients=1, methods=("fedavg",))  # no error bars, one panel
-    forgetting_figure(one).savefig(tmp_path / "figure.png", dpi=50)
+    forgetting_figure([one]).savefig(tmp_path / "figure.png", dpi=50)

@@ -57,7 +57,7 @@ def test_the_weights_are_those_of_the_loss(run: OpenedRun) -> None:
     with model.holding(run.model("cloud")) as module:
         prior = place.data.label_counts(k).float() / len(samples)
         cache = TeacherCache.build(module, samples.inputs, samples.targets, prior)
-    (own,) = weights(run, clients=[k]).clients
+    (own,) = weights(run, clients=(k,)).clients
     assert own.effective == pytest.approx(effective_number(cache.log_weight.softmax(0)), rel=1e-5)
     order = torch.from_numpy(generator(0, Stream.SHUFFLE, 3, k).permutation(16))  # of the round that would come next
     expected = [effective_number(cache.log_weight[rows].softmax(0)) for rows in order.split(6)]
@@ -116,4 +116,5 @@ def test_figure_from_the_result_and_from_its_json(run: OpenedRun, tmp_path: Path
         figure = weights_figure(source)
         figure.savefig(tmp_path / "figure.png", dpi=50)
         assert len(figure.axes[2].collections[0].get_offsets()) == 3  # a dot a client
+        assert f"{found.rare_weight:.0%} of the weight" in str(found)
         assert f"{found.rare_weight:.0%} of the weight" in figure.texts[2].get_text()
