@@ -60,11 +60,13 @@ class Cost:
 
     def __str__(self) -> str:
         last = self.rounds[-1]
+        differs = self.units_cached != self.units
+        cached = f" ({self.units_cached[-1] / last:.3g} with a cached teacher)" if differs else ""
         reached = ", ".join(f"{name} {'-' if v[-1] is None else f'{v[-1]:.2f} %'}" for name, v in self.accuracy.items())
         return (
             f"Cost of {last} rounds of {self.method}, teacher: {self.teacher}\n"
             f"  forward passes    {self.units[-1]:,.0f} over a participant's samples, "
-            f"{self.units[-1] / last:.3g} a round ({self.units_cached[-1] / last:.3g} with a cached teacher)\n"
+            f"{self.units[-1] / last:.3g} a round{cached}\n"
             f"  with backward     {self.units_with_backward[-1]:,.0f}\n"
             f"  training          {self.seconds[-1]:,.1f} s\n"
             f"  accuracy          {reached}"

@@ -101,9 +101,11 @@ def drift_figure(runs: Runs, *, title: str = "How far a round moves the models")
     return figure
 
 
-def cost_figure(runs: Runs, *, model: str = "all", title: str = "Accuracy for its cost") -> Figure:
-    """Left: against forward passes.  Right: against seconds of training.  By label."""
+def cost_figure(runs: Runs, *, model: str | None = None, title: str = "Accuracy for its cost") -> Figure:
+    """Left: against forward passes.  Right: against seconds of training.  By label.  Model None: all, or the first that
+    the first run evaluated."""
     costs = _labelled(runs)
+    model = model or ("all" if all("all" in c["accuracy"] for _, c in costs) else next(iter(costs[0][1]["accuracy"])))
     for label, c in costs:
         if model not in c["accuracy"]:
             raise ConfigError(f"{label} did not evaluate the model {model}; choose one of {', '.join(c['accuracy'])}")

@@ -109,5 +109,9 @@ def test_figure_from_results_and_from_json(tmp_path: Path) -> None:
         [5, 10, 15, 20], [10, 20, 30, 40], [6, 12, 18, 24], [20, 20],  # two runs, as if cached, what both have spent
     ]  # fmt: skip
     assert len(right.lines) == 2
+    assert figure.texts[1].get_text() == "evaluated: average over all clients of their last models"
+    del saved["accuracy"]["all"]
+    assert list(cost_figure({"FedAvg+ASD": saved}).axes[1].lines[0].get_ydata()) == [1.5, 2.5, 3.5, 4.5]
     assert "40 over a participant's samples, 10 a round (6 with a cached teacher)" in str(asd)
+    assert "cached" not in str(plain)
     assert left.get_legend().get_texts()[1].get_text() == "FedAvg+ASD, 10 a round"
