@@ -14,7 +14,7 @@ from ..report import over
 from ..report.curves import setting_text
 from ..report.runs import Run, pretty
 from ..reproduce.beside import results
-from ..reproduce.budget import Plan, choose, duration, existing, kind, paces, seconds
+from ..reproduce.budget import Plan, choose, duration, existing, paces, seconds
 from ..reproduce.grid import SEEDS, Cell, Grid, grid, names
 from ..reproduce.results import Results
 from ..typed import ConfigError
@@ -136,26 +136,31 @@ def timed(whole: Grid, out: Path, plan: Plan, budget: float | None, arguments: a
 
 
 def show_plan(whole: Grid, out: Path, plan: Plan, budget: float | None, arguments: argparse.Namespace) -> int:
-    """Every run with its rounds; the time is measured, where the data is there."""
-    from ..data import DataError
+    """Every run with its rounds, and the time, which is measured; that may take a while, so the list comes first."""
+    from ..data.places import DatasetNotFound
 
+    if budget is None:
+        list_runs(whole, out, plan)
     try:
         plan = timed(whole, out, plan, budget, arguments)
         time = f"about {duration(plan.seconds or 0)} on this machine"
-    except DataError as error:
+    except DatasetNotFound as error:
         if budget is not None:
             raise
         time = f"time unknown: {error}"
-    todo, done = whole.runs(plan.seeds), existing(whole, out, plan.seeds)
-    for cell, seed in todo:
+    if budget is not None:
+        list_runs(whole, out, plan)
+        print(f"--budget {arguments.budget}: {plan.choice}")
+    print(f"{len(whole.runs(plan.seeds))} runs, {time}")
+    return 0
+
+
+def list_runs(whole: Grid, out: Path, plan: Plan) -> None:
+    done = existing(whole, out, plan.seeds)
+    for cell, seed in whole.runs(plan.seeds):
         begun = done.get((cell.name, seed))
         so_far = f" ({begun.rounds} done)" if begun else ""
-        print(f"{whole.folder(out, cell, seed)}  {plan.config(cell, seed).rounds} rounds{so_far}")
-    kinds = len({kind(cell.config) for cell in whole.cells})
-    print(f"{len(todo)} runs of {kinds} kind{'s' * (kinds != 1)}, {time}")
-    if plan.choice:
-        print(f"--budget {arguments.budget}: {plan.choice}")
-    return 0
+        print(f"{whole.folder(out, cell, seed)}  {plan.config(cell, seed).rounds} rounds{so_far}", flush=True)
 
 
 def repeated(arguments: argparse.Namespace) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .curves import GREY, PALETTE, new_figure
-from .runs import MODELS
+from .runs import MODELS, pretty
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -81,4 +81,5 @@ def over_figure(points: Sequence[Point], axis: str, *, model: str, title: str, s
 def _label(point: Point, points: Sequence[Point], axis: str) -> str:
     """What tells this line from the others."""
     keys = [key for key in point.settings if key != axis and len({str(p.settings[key]) for p in points}) > 1]
-    return ", ".join(str(point.settings[key]) if key == "method" else f"{key}={point.settings[key]}" for key in keys)
+    words = (pretty(point.settings[key]) if key == "method" else f"{key}={point.settings[key]}" for key in keys)
+    return ", ".join(words)
