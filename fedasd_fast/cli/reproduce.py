@@ -19,7 +19,7 @@ from ..reproduce.grid import SEEDS, Cell, Grid, grid, names
 from ..reproduce.results import Results
 from ..typed import ConfigError
 from .compare import seeds as parsed_seeds
-from .running import draw, ensure, picture
+from .running import draw, ensure, picture, refuse_other_settings
 from .settings import add_running
 from .sweep import MOST_CURVES
 
@@ -53,6 +53,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--only", action="append", default=[], metavar="A,B", help=_ONLY)
     parser.add_argument("--budget", metavar="TIME", help=_BUDGET)
     parser.add_argument("--dry-run", action="store_true", help="list the runs and the time they take; run nothing")
+    parser.add_argument("--report", action="store_true", help="report on the runs there are; run nothing")
     parser.add_argument("--out", metavar="DIR", help="holds a folder for each run (default: runs/NAME)")
     parser.add_argument("--data-dir", metavar="DIR", help="where datasets are (default: FEDASD_DATA)")
     add_running(parser)
@@ -69,11 +70,20 @@ def run(arguments: argparse.Namespace) -> int:
     out = Path(arguments.out or Path("runs") / whole.name)
     chosen = parsed_seeds(arguments.seeds, whole.cells[0].config) if arguments.seeds else list(SEEDS)
     plan = Plan(tuple(dict.fromkeys(chosen)), None)
+    begun = existing(whole, out, plan.seeds)
+    for cell, seed in whole.runs(plan.seeds):  # all of them before the first run: errors come early
+        if (cell.name, seed) in begun:
+            refuse_other_settings(plan.config(cell, seed), begun[cell.name, seed])
     if arguments.dry_run:
         return show_plan(whole, out, plan, budget, arguments)
     if budget is not None:
         plan = within(budget, whole, out, plan, arguments)
     command = repeated(arguments)
+    if arguments.report:
+        if not begun:
+            raise ConfigError(f"there is no run of this grid in {out} to report on; without --report it is run")
+        show(whole, plan, begun, out, command)
+        return 0
     try:
         for number, (cell, seed) in enumerate(todo := whole.runs(plan.seeds), 1):
             if not arguments.quiet:
@@ -81,8 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
             ensure(plan.config(cell, seed), whole.folder(out, cell, seed), arguments)
             write(results(whole, plan, existing(whole, out, plan.seeds), command), out)
     except (Interrupted, KeyboardInterrupt) as error:
-        begun = existing(whole, out, plan.seeds)
-        if begun:
+        if begun := existing(whole, out, plan.seeds):
             show(whole, plan, begun, out, command)
         raise Interrupted(f"stopped; what is done is kept, and the same command goes on: {command}") from error
     show(whole, plan, existing(whole, out, plan.seeds), out, command)
@@ -151,7 +160,8 @@ def show_plan(whole: Grid, out: Path, plan: Plan, budget: float | None, argument
     if budget is not None:
         list_runs(whole, out, plan)
         print(f"--budget {arguments.budget}: {plan.choice}")
-    print(f"{len(whole.runs(plan.seeds))} runs, {time}")
+    number = len(whole.runs(plan.seeds))
+    print(f"{number} run{'s' * (number != 1)}, {time}")
     return 0
 
 

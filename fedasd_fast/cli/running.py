@@ -45,18 +45,23 @@ def ensure(config: Config, folder: Path, arguments: argparse.Namespace) -> Run:
     if not (folder / "config.yaml").exists():
         return start(config, folder, arguments)
     found = read(folder)
-    changed = set(presets.differences(config.to_dict(), found.config.to_dict())) - {"rounds"}
-    if changed or config.seed != found.config.seed:
-        raise ConfigError(
-            f"{folder} holds a run with other settings ({', '.join(sorted(changed)) or 'seed'}); choose another --out, "
-            "or remove that folder"
-        )
+    refuse_other_settings(config, found)
     longer = found.rounds > config.rounds
     killed_at_the_end = (folder / "checkpoint").exists() and not (folder / "models.pt").exists()
     if longer or (found.rounds == config.rounds and not killed_at_the_end):
         print(f"{folder}: finished already" + (f", with {found.rounds} rounds" if longer else ""))
         return found
     return go_on(folder, arguments, {"rounds": config.rounds} if found.config.rounds != config.rounds else None)
+
+
+def refuse_other_settings(config: Config, found: Run) -> None:
+    """A run that is there must be the one that is wanted, but for its length."""
+    changed = set(presets.differences(config.to_dict(), found.config.to_dict())) - {"rounds"}
+    if changed or config.seed != found.config.seed:
+        raise ConfigError(
+            f"{found.out} holds a run with other settings ({', '.join(sorted(changed)) or 'seed'}); choose another "
+            "--out, or remove that folder"
+        )
 
 
 def _watched(folder: Path, arguments: argparse.Namespace, work: Callable[[list[Callback]], Any]) -> Run:

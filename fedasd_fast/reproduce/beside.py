@@ -12,7 +12,7 @@ from ..report.runs import Run, shown_model
 from .budget import Plan
 from .grid import Cell, Grid
 from .results import Gain, Number, Results
-from .verdict import verdict
+from .verdict import deviation, noise, verdict
 
 
 def results(grid: Grid, plan: Plan, runs: Mapping[tuple[str, int], Run], command: str) -> Results:
@@ -47,8 +47,9 @@ def _number(cell: Cell, plan: Plan, begun: Sequence[Run]) -> Number:
     finished = [run for run in begun if run.rounds >= config.rounds]
     counted = finished or [run for run in begun if run.curve(model)[0]]
     at, values = _common(counted, model, config.rounds)
-    mean, std = _mean(values)
-    said, why = _judged(paper, model, at, config.rounds, mean, std)
+    ours = noise(values, [_until(run, model, at) for run in counted])
+    mean = statistics.fmean(values) if values else None
+    said, why = _judged(paper, model, at, config.rounds, mean, ours)
     return Number(
         label=cell.label,
         point=dict(cell.point),
@@ -59,7 +60,8 @@ def _number(cell: Cell, plan: Plan, begun: Sequence[Run]) -> Number:
         rounds=tuple(run.rounds for run in counted),
         round=at,
         mean=mean,
-        std=std,
+        std=deviation(values),
+        noise=ours if values else None,
         values=tuple(values),
         paper=paper.mean if paper else None,
         paper_std=paper.std if paper else None,
@@ -80,7 +82,7 @@ def _number(cell: Cell, plan: Plan, begun: Sequence[Run]) -> Number:
 
 
 def _judged(
-    paper: presets.Expected | None, model: str, at: int | None, planned: int, mean: float | None, std: float | None
+    paper: presets.Expected | None, model: str, at: int | None, planned: int, mean: float | None, ours: float
 ) -> tuple[str, str | None]:
     """The verdict, and why there can be none."""
     if mean is None or at is None:
@@ -95,7 +97,7 @@ def _judged(
         why.append(f"model {model}, the paper's is {paper.model}")
     if why:
         return "unfinished" if at < planned else "not comparable", "; ".join(why)
-    return verdict(mean - paper.mean, paper.std, std) + (" *" if paper.suspect else ""), None
+    return verdict(mean - paper.mean, paper.std, ours) + (" *" if paper.suspect else ""), None
 
 
 def _gain(cell: Cell, grid: Grid, plan: Plan, by_cell: Mapping[str, Sequence[Run]]) -> Gain | None:
@@ -112,8 +114,7 @@ def _gain(cell: Cell, grid: Grid, plan: Plan, by_cell: Mapping[str, Sequence[Run
     if at is None:
         return None
     differences = [_at(run, model, at) - _at(other, model, at) for run, other in pairs]
-    mean, std = _mean(differences)
-    assert mean is not None
+    mean = statistics.fmean(differences)
     expected = paper.mean - base.mean if paper and base else None
     said = "no number in the paper"
     if paper and base and expected is not None:
@@ -122,8 +123,20 @@ def _gain(cell: Cell, grid: Grid, plan: Plan, by_cell: Mapping[str, Sequence[Run
             said = "not comparable"
         else:
             both = None if paper.std is None or base.std is None else (paper.std**2 + base.std**2) ** 0.5
-            said = verdict(mean - expected, both, std) + (" *" if paper.suspect or base.suspect else "")
-    return Gain(cell.label, rival.label, tuple(run.config.seed for run, _ in pairs), at, mean, std, expected, said)
+            curves = [_differences(run, other, model, at) for run, other in pairs]
+            said = verdict(mean - expected, both, noise(differences, curves)) + (
+                " *" if paper.suspect or base.suspect else ""
+            )
+    return Gain(
+        cell.label,
+        rival.label,
+        tuple(run.config.seed for run, _ in pairs),
+        at,
+        mean,
+        deviation(differences),
+        expected,
+        said,
+    )
 
 
 def _common(runs: Sequence[Run], model: str, until: int) -> tuple[int | None, list[float]]:
@@ -145,9 +158,15 @@ def _mean_at(runs: Sequence[Run], model: str, round: int | None) -> float | None
     return statistics.fmean(found) if found else None
 
 
-def _mean(values: Sequence[float]) -> tuple[float | None, float | None]:
-    mean = statistics.fmean(values) if values else None
-    return mean, statistics.stdev(values) if len(values) > 1 else None
+def _until(run: Run, model: str, round: int | None) -> list[float]:
+    return [value for at, value in zip(*run.curve(model), strict=True) if round is not None and at <= round]
+
+
+def _differences(one: Run, other: Run, model: str, round: int) -> list[float]:
+    """At the rounds that both have evaluated."""
+    theirs = dict(zip(*other.curve(model), strict=True))
+    ours = zip(*one.curve(model), strict=True)
+    return [value - theirs[at] for at, value in ours if at in theirs and at <= round]
 
 
 def _hessian(runs: Sequence[Run]) -> dict[str, float]:

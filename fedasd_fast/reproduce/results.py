@@ -28,6 +28,7 @@ class Number:
     round: int | None  # of the accuracies
     mean: float | None
     std: float | None
+    noise: float | None  # what another seed might change, by the rule
     values: tuple[float, ...]  # seed by seed
     paper: float | None
     paper_std: float | None

@@ -74,6 +74,14 @@ def test_a_grid_that_is_stopped_goes_on(fedasd: Fedasd, monkeypatch: pytest.Monk
     assert (out_folder / "report.md").read_text().startswith("# table4_500clients\n\nTable 4")
     assert (out_folder / "accuracy.png").stat().st_size > 0
 
+    code, again, _ = fedasd(*PART, "--report")
+    assert code == 0
+    assert again.strip() in out
+    assert fedasd(*PART, "--report", "--out", "elsewhere")[0] == 2
+    code, _, err = fedasd(*PART, "optimizer.lr=0.5", "--report")
+    assert code == 2
+    assert "other settings (optimizer.lr)" in err
+
     whole = read(out_folder / "fedavg+asd-seed5").metrics  # as if it had not been stopped
     assert fedasd(*PART, "--seeds", "5", "--out", "again", "--quiet")[0] == 0
     assert [row["loss"] for row in read("again/fedavg+asd-seed5").metrics] == [row["loss"] for row in whole]

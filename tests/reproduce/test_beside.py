@@ -12,6 +12,7 @@ from fedasd_fast.report.over import Point, numeric_axis, over_figure
 from fedasd_fast.report.runs import Run
 from fedasd_fast.reproduce import Plan, Results, grid, results, verdict
 from fedasd_fast.reproduce.grid import Grid
+from fedasd_fast.reproduce.verdict import noise
 
 
 def ran(whole: Grid, accuracies: dict[str, dict[int, float]], rounds: int | None = None, **more: Any) -> Results:
@@ -35,8 +36,19 @@ def by_label(found: Results) -> dict[str, Any]:
 def test_the_rule() -> None:
     assert verdict(1.4, 0.66, 0.22) == "above the paper (noise ±1.39)"
     assert verdict(-1.38, 0.66, 0.22) == "within noise (±1.39)"
-    assert verdict(-1.5, None, None) == "below the paper (noise ±1.41)"  # 0.5 each
+    assert verdict(-1.5, None, 0.5) == "below the paper (noise ±1.41)"  # 0.5 each
     assert verdict(0.5, 0.01, 0.0) == "within noise (±0.57)"  # 0.2 each
+
+
+def test_noise() -> None:
+    assert noise([1.0, 2.0, 3.0], []) == 1.0
+    assert noise([1.0], [[3.0, 1.0]]) == 0.5  # too few evaluations
+    rising = [100.0, 0.0, *(10.0 + 2 * i for i in range(10))]  # only the last ten count
+    assert noise([1.0], [rising]) == pytest.approx(0, abs=1e-9)
+    wobbling = [value + (-1) ** i for i, value in enumerate(rising)]
+    assert 0.9 < noise([1.0], [wobbling]) < 1.2
+    assert noise([1.0, 1.0], [wobbling, rising]) == pytest.approx(noise([1.0], [wobbling]) / 2)
+    assert noise([1.0, 9.0], [wobbling, rising]) == pytest.approx(5.657, abs=1e-3)
 
 
 def test_numbers_gains_and_verdicts() -> None:
