@@ -20,6 +20,7 @@ _EXAMPLES = """examples:
   fedasd compare quickstart                    FedAvg with and without ASD, offline, in seconds
   fedasd run cifar100-500clients rounds=50     the paper's experiment across 500 devices
   fedasd run table2_cifar100 method=feddyn+asd partition=iid seed=1
+  fedasd reproduce table4_500clients --dry-run a table of the paper as a whole: what it would take
   fedasd presets table2_cifar100               its settings and the paper's numbers"""
 
 

@@ -119,6 +119,8 @@ def the_grid(arguments: argparse.Namespace) -> Grid:
 
 def within(budget: float, whole: Grid, out: Path, plan: Plan, arguments: argparse.Namespace) -> Plan:
     """The plan that fits.  The same request keeps the plan it has led to, however far it has come since."""
+    from ..simulation.checkpoint import write_atomically
+
     path = out / "plan.json"
     asked = {
         "budget": budget,
@@ -132,7 +134,7 @@ def within(budget: float, whole: Grid, out: Path, plan: Plan, arguments: argpars
         plan = timed(whole, out, plan, budget, arguments)
         out.mkdir(parents=True, exist_ok=True)
         kept = {"rounds": plan.rounds, "seeds": plan.seeds, "seconds": plan.seconds, "choice": plan.choice}
-        path.write_text(json.dumps({**kept, "asked": asked}, indent=1) + "\n")
+        write_atomically(path, (json.dumps({**kept, "asked": asked}, indent=1) + "\n").encode())
     print(f"--budget {arguments.budget}: {plan.choice}", flush=True)
     return plan
 
@@ -186,9 +188,10 @@ def repeated(arguments: argparse.Namespace) -> str:
 
 def write(found: Results, out: Path) -> None:
     """After every run, so that a grid that is killed leaves what it has."""
-    (out / "report.md").write_text(found.markdown())
-    (out / "report.txt").write_text(found.text() + "\n")
-    (out / "report.json").write_text(found.json())
+    from ..simulation.checkpoint import write_atomically
+
+    for ending, text in (("md", found.markdown()), ("txt", found.text() + "\n"), ("json", found.json())):
+        write_atomically(out / f"report.{ending}", text.encode())
 
 
 def show(whole: Grid, plan: Plan, runs: Mapping[tuple[str, int], Run], out: Path, command: str) -> None:
@@ -218,7 +221,9 @@ def pictures(whole: Grid, runs: Mapping[tuple[str, int], Run], out: Path, found:
             draw(out / name, shown, model=model, paper=paper, paper_rounds=rounds, title=title)
     if axis := over.numeric_axis(whole.axes):
         points = [over.Point(n.point, n.values, n.paper if n.drawable else None) for n in found.numbers]
-        subtitle = setting_text([cell.config for cell in whole.cells])
+        at = sorted({number.round for number in found.numbers if number.round is not None})
+        when = f", after round {at[0]}" + (f" to {at[-1]}" if len(at) > 1 else "") if at else ""
+        subtitle = setting_text([cell.config for cell in whole.cells]) + when
         picture(
             out / "over.png",
             lambda: over.over_figure(points, axis, model=model, title=whole.name, subtitle=subtitle),
