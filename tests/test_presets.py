@@ -16,6 +16,10 @@ TABLES = {
     "table9_clients_d03": 20, "table10_clients_d06": 20, "table11_participation": 24, "table12_hessian_rest": 24,
     "table13_cifar10": 72, "table14_divergence": 3,
 }  # fmt: skip
+FIGURES = {
+    "fig1_intro", "fig3_eigen_density", "fig4_6_curves_cifar100", "fig4_6_curves_tinyimagenet", "fig7_hyper",
+    "fig8_10_curves_cifar100", "fig8_10_curves_tinyimagenet", "fig11_cost", "fig12_convergence",
+}  # fmt: skip
 NUMBERS = ("mean", "std", "top_eigenvalue", "trace")
 
 
@@ -29,10 +33,11 @@ def words(settings: dict[str, Any]) -> list[str]:
     return [f"{key}={value}" for key, value in settings.items()]
 
 
-def test_there_is_a_preset_for_every_table() -> None:
-    assert set(presets.names()) == {"quickstart", "digits", "cifar100-500clients", *TABLES}
+def test_there_is_a_preset_for_every_table_and_figure() -> None:
+    assert set(presets.names()) == {"quickstart", "digits", "cifar100-500clients", *TABLES, *FIGURES}
     assert presets.names()[0] == "quickstart"
-    assert presets.names().index("table9_clients_d03") < presets.names().index("table10_clients_d06")
+    order = ("table9_clients_d03", "table10_clients_d06", "fig1_intro", "fig7_hyper", "fig11_cost")
+    assert sorted(order, key=presets.names().index) == list(order)
 
 
 @pytest.mark.parametrize("name", presets.names())
@@ -61,6 +66,15 @@ def test_the_papers_numbers_are_complete(name: str, numbers: int) -> None:
         assert found is not None
         assert found.differs == ()
         assert 15 < found.mean < 90
+
+
+@pytest.mark.parametrize("name", sorted(FIGURES))
+def test_figures_have_the_numbers_of_their_tables(name: str) -> None:
+    found = [presets.expected(name, words(settings)) for settings in cells(name)]
+    known = [cell for cell in found if cell]
+    assert all(cell.differs == () for cell in known)
+    assert len(known) == (1 if name == "fig7_hyper" else len(found))
+    assert "Figure" in known[0].source
 
 
 def test_all_numbers_are_there() -> None:

@@ -12,14 +12,15 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..typed import ConfigError, nearest
-from . import compare, data, doctor, presets, replay, report, resume, run, sweep
+from . import compare, data, doctor, presets, replay, report, reproduce, resume, run, sweep
 
-SUBCOMMANDS = (run, compare, sweep, resume, replay, report, presets, data, doctor)
+SUBCOMMANDS = (run, compare, sweep, reproduce, resume, replay, report, presets, data, doctor)
 _DESCRIPTION = "Federated learning with Adaptive Self-Distillation: run experiments, compare methods, look at data."
 _EXAMPLES = """examples:
   fedasd compare quickstart                    FedAvg with and without ASD, offline, in seconds
   fedasd run cifar100-500clients rounds=50     the paper's experiment across 500 devices
   fedasd run table2_cifar100 method=feddyn+asd partition=iid seed=1
+  fedasd reproduce table4_500clients --dry-run a table of the paper as a whole: what it would take
   fedasd report runs/quickstart-compare        a page about runs
   fedasd presets table2_cifar100               its settings and the paper's numbers"""
 

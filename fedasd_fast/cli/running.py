@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import presets
 from ..callbacks import Callback, Progress, TensorBoard, WandB
@@ -13,6 +13,9 @@ from ..config import Config
 from ..report import curves
 from ..report.runs import Run, pretty, read, shown_model
 from ..typed import ConfigError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def start(config: Config, folder: Path, arguments: argparse.Namespace) -> Run:
@@ -35,20 +38,30 @@ def go_on(folder: Path, arguments: argparse.Namespace, changes: Mapping[str, Any
 
 
 def ensure(config: Config, folder: Path, arguments: argparse.Namespace) -> Run:
-    """The run in this folder: as it is if finished, continued if interrupted, started if there is none."""
+    """The run in this folder: as it is if finished, continued if interrupted, started if there is none.
+
+    One that has fewer rounds than are wanted now goes on to them; one that has more is kept.
+    """
     if not (folder / "config.yaml").exists():
         return start(config, folder, arguments)
     found = read(folder)
-    changed = presets.differences(config.to_dict(), found.config.to_dict())
+    refuse_other_settings(config, found)
+    longer = found.rounds > config.rounds
+    killed_at_the_end = (folder / "checkpoint").exists() and not (folder / "models.pt").exists()
+    if longer or (found.rounds == config.rounds and not killed_at_the_end):
+        print(f"{folder}: finished already" + (f", with {found.rounds} rounds" if longer else ""))
+        return found
+    return go_on(folder, arguments, {"rounds": config.rounds} if found.config.rounds != config.rounds else None)
+
+
+def refuse_other_settings(config: Config, found: Run) -> None:
+    """A run that is there must be the one that is wanted, but for its length."""
+    changed = set(presets.differences(config.to_dict(), found.config.to_dict())) - {"rounds"}
     if changed or config.seed != found.config.seed:
         raise ConfigError(
-            f"{folder} holds a run with other settings ({', '.join(sorted(changed)) or 'seed'}); choose another --out, "
-            "or remove that folder"
+            f"{found.out} holds a run with other settings ({', '.join(sorted(changed)) or 'seed'}); choose another "
+            "--out, or remove that folder"
         )
-    if found.finished:
-        print(f"{folder}: finished already")
-        return found
-    return go_on(folder, arguments)
 
 
 def _watched(folder: Path, arguments: argparse.Namespace, work: Callable[[list[Callback]], Any]) -> Run:
@@ -80,9 +93,14 @@ def finish(run: Run) -> None:
 
 
 def draw(path: Path, runs: list[Run], **options: Any) -> None:
+    subtitle = curves.setting_text([run.config for run in runs])
+    picture(path, lambda: curves.accuracy_figure(runs, subtitle=subtitle, **options))
+
+
+def picture(path: Path, make: Callable[[], Figure]) -> None:
     """The figure; a finished run without matplotlib is a finished run all the same."""
     try:
-        figure = curves.accuracy_figure(runs, subtitle=curves.setting_text([run.config for run in runs]), **options)
+        figure = make()
     except ModuleNotFoundError as error:
         print(f"no picture: {error}")
     else:

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import presets
 from ..config import Config, from_yaml, parse_overrides
-from ..typed import ConfigError
+from ..typed import ConfigError, merge
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -27,16 +27,16 @@ def configuration(arguments: argparse.Namespace, **changes: Any) -> Config:
     """The preset or file, then key=value, then what options and the caller say."""
     if arguments.data_dir:
         changes["data_dir"] = arguments.data_dir
-    overrides = parse_overrides(arguments.settings)
+    overrides = merge(parse_overrides(arguments.settings), presets.nested(changes))
     file = Path(arguments.preset)
     if file.suffix not in (".yaml", ".yml"):
-        return presets.load(arguments.preset, {**overrides, **presets.nested(changes)} if changes else overrides)
+        return presets.load(arguments.preset, overrides)
     if not file.is_file():
         raise ConfigError(f"there is no file {file}; `fedasd presets` lists the presets that need none")
     config = from_yaml(file)
     if config.name == Config.name:
         config = config.replace(name=file.stem)
-    return config.replace(**{**overrides, **presets.nested(changes)})
+    return config.replace(**overrides)
 
 
 def usual_folder(config: Config) -> Path:

@@ -12,22 +12,27 @@ from typing import Any
 
 import yaml
 
+from .. import presets
+from ..config import Config
+from ..report.curves import setting_text
+from ..report.over import Point, numeric_axis, over_figure
 from ..report.runs import Run, shown_model
 from ..report.table import results_table
 from ..typed import ConfigError
 from .compare import seeds
-from .running import draw, ensure
+from .running import draw, ensure, picture
 from .settings import add_running, add_settings, configuration
 
-_MOST_CURVES = 12  # more cannot be told apart in one picture
+MOST_CURVES = 12  # more cannot be told apart in one picture
 
 
 def add(subparsers: Any) -> None:
     text = "Runs every combination.  Finished runs are not repeated, interrupted ones are resumed."
     parser = subparsers.add_parser("sweep", help="run every combination of some settings", description=text)
     add_settings(parser)
-    over = "the values of a setting, may be repeated: --over asd.weight=1,3,10 --over method=fedavg+asd,feddyn+asd"
-    parser.add_argument("--over", action="append", required=True, metavar="key=v1,v2", help=over)
+    over = "the values of a setting, may be repeated: --over asd.weight=1,3,10 --over method=fedavg+asd,feddyn+asd "
+    over += "(default: what the preset spans)"
+    parser.add_argument("--over", action="append", metavar="key=v1,v2", help=over)
     parser.add_argument("--seeds", metavar="0,1", help="comma-separated (default: the preset's seed)")
     parser.add_argument("--out", metavar="DIR", help="holds a folder for each run (default: runs/PRESET-sweep)")
     add_running(parser)
@@ -35,8 +40,8 @@ def add(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    axes = dict(axis(word) for word in arguments.over)
     first = configuration(arguments)
+    axes = dict(axis(word) for word in arguments.over) if arguments.over else own_axes(first)
     out = Path(arguments.out or Path("runs") / f"{first.name}-sweep")
     points = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
     todo = [
@@ -49,12 +54,31 @@ def run(arguments: argparse.Namespace) -> int:
         found = ensure(config, out / f"{folder_name(point)}-seed{config.seed}", arguments)
         runs.append(Run(label(point), found.config, found.metrics, found.out))
         save_csv(out / "results.csv", [point for point, _ in todo], runs)
+    paper = {run.label: cell for run in runs if (cell := presets.expected(run.config)) and cell.comparable}
+    model = shown_model(first, next((cell.model for cell in paper.values()), "all"))
     print()
-    results_table(runs).show()
-    if len(points) <= _MOST_CURVES:
-        draw(out / "sweep.png", runs, model=shown_model(first), title=f"{first.name}: sweep")
+    results_table(runs, {name: f"{cell.mean:.2f} ({cell.model})" for name, cell in paper.items()}).show()
+    if len(points) <= MOST_CURVES:
+        draw(out / "sweep.png", runs, model=model, title=f"{first.name}: sweep")
+    if numbers := numeric_axis(axes):
+        means = {name: cell.mean for name, cell in paper.items() if cell.model == model}
+        there = [Point(point, accuracies(runs, label(point), model), means.get(label(point))) for point in points]
+        title, common = f"{first.name}: sweep", setting_text([run.config for run in runs])
+        picture(out / "over.png", lambda: over_figure(there, numbers, model=model, title=title, subtitle=common))
     print(f"  numbers   {out / 'results.csv'}")
     return 0
+
+
+def own_axes(config: Config) -> dict[str, list[Any]]:
+    spans = presets.describe(config.name).get("grid") if config.name in presets.names() else None
+    if not spans:
+        raise ConfigError(f"{config.name} spans nothing; say what to vary, as in --over asd.weight=1,3,10")
+    return {key: list(values) for key, values in spans.items()}
+
+
+def accuracies(runs: list[Run], label: str, model: str) -> list[float]:
+    """Seed by seed."""
+    return [value for run in runs if run.label == label and (value := run.accuracy(model)) is not None]
 
 
 def axis(word: str) -> tuple[str, list[Any]]:

@@ -67,7 +67,7 @@ class Expected:
 def names() -> list[str]:
     files = (file.name for file in resources.files(__package__).iterdir())
     found = [name.removesuffix(".yaml") for name in files if name.endswith(".yaml")]
-    return sorted(found, key=lambda name: (_FIRST.index(name) if name in _FIRST else 9, _number(name), name))
+    return sorted(found, key=_place)
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -162,6 +162,9 @@ def _list(value: Any) -> Iterable[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _number(name: str) -> int:
+def _place(name: str) -> tuple[int, int, str]:
+    """The small ones, the tables by their number, then the figures."""
+    if name in _FIRST:
+        return _FIRST.index(name), 0, name
     digits = re.search(r"\d+", name)
-    return int(digits[0]) if digits else 0
+    return len(_FIRST) + name.startswith("fig"), int(digits[0]) if digits else 0, name

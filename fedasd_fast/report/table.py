@@ -28,6 +28,13 @@ class Table:
         body = [_padded(line, widths) for line in lines]
         return "\n".join(text for text in (self.title, *body, self.note) if text)
 
+    def markdown(self) -> str:
+        """As a GitHub table; numbers to the right."""
+        marks = [":--", *["--:"] * (len(self.columns) - 1)]
+        lines = [[cell.replace("|", "\\|") for cell in row] for row in (self.columns, marks, *self.rows)]
+        body = "\n".join(f"| {' | '.join(row)} |" for row in lines)
+        return "\n\n".join(text for text in (self.title, body, self.note) if text)
+
     def show(self, file: TextIO | None = None) -> None:
         file = file or sys.stdout
         if not file.isatty():
