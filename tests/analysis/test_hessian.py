@@ -161,9 +161,9 @@ def test_no_samples_is_refused(run: OpenedRun, samples: int) -> None:
 
 
 def test_options_out_of_range_are_refused(run: OpenedRun) -> None:
-    with pytest.raises(ConfigError, match="hessian.top = 0; expected a whole number of at least 1"):
+    with pytest.raises(ConfigError, match=r"hessian\.top = 0; expected a whole number of at least 1"):
         hessian(run, top=0)
-    with pytest.raises(ConfigError, match="hessian.lanczos_steps = 1; expected a whole number of at least 2"):
+    with pytest.raises(ConfigError, match=r"hessian\.lanczos_steps = 1; expected a whole number of at least 2"):
         hessian(run, lanczos_steps=1)
     with pytest.raises(SimulationError, match="model = best: there is no such model; expected one of all, sel, cloud"):
         hessian(run, model="best")
