@@ -2,7 +2,8 @@
 
 At w_t, with w_t as the teacher, the distillation has no gradient and lambda does not matter.  So G_d is measured at
 w_{t+1} with the teacher w_t: one more round is run from the last checkpoint, in memory.  Gradients are of a client's
-whole training set, not augmented, in eval mode, and every client counts alike, as in the paper's definition.
+whole training set, not augmented, in eval mode, and every client counts alike, as in the paper's definition.  Some
+clients, drawn, look more alike than all of them are; G_d of all is estimated beside (ratio.of_population).
 
 Two scales of lambda: with the weights alpha normalised over the client's samples lambda is that of the experiments;
 the proposition is about weights that are not normalised, where each client has a factor of its own.
@@ -33,7 +34,7 @@ from ..typed import plain
 from .condition import Condition, class_gradients, label_ratios
 from .opened import OpenedRun
 from .progress import Tell, silent
-from .ratio import Moments, Ratio
+from .ratio import Moments, Ratio, of_population
 from .samples import training_samples
 
 LAMBDAS = (0.0, 1.0, 5.0, 10.0, 20.0, 30.0)
@@ -46,15 +47,17 @@ class Curve:
 
     ratio: Ratio  # all of it, see ratio.py
     values: tuple[float | None, ...]  # at the lambdas
+    population: tuple[float | None, ...]  # likewise, estimated for all clients; the same if all of them are in it
     limit: float | None
     lambda_c: float | None  # from there on lower than at 0; None: that holds for no end of the axis
     best: float | None  # where it is lowest; None: it falls without end
     slope: float | None  # at the run's own lambda
 
     @staticmethod
-    def of(ratio: Ratio, lambdas: Sequence[float], weight: float) -> Curve:
+    def of(ratio: Ratio, lambdas: Sequence[float], weight: float, drawn: int, population: int) -> Curve:
         values = tuple(ratio(x) for x in lambdas)
-        return Curve(ratio, values, ratio.limit, ratio.lambda_c, ratio.best, ratio.slope(weight))
+        all_clients = tuple(of_population(ratio, x, drawn, population) for x in lambdas)
+        return Curve(ratio, values, all_clients, ratio.limit, ratio.lambda_c, ratio.best, ratio.slope(weight))
 
 
 @dataclass(frozen=True)
@@ -75,13 +78,13 @@ class Dissimilarity:
 
     def __str__(self) -> str:
         curve = self.normalised
-        pairs = "  ".join(f"{x:g}: {_text(value)}" for x, value in zip(self.lambdas, curve.values, strict=True))
         of = f"{self.clients} clients" if self.clients == self.population else f"{self.clients} of {self.population}"
         own = f"lambda {self.weight:g}" if self.weight else "no distillation"
         return "\n".join(
             [
                 f"Gradient dissimilarity after round {self.round} ({of}; 1: all gradients are equal; this run: {own})",
-                f"  lambda: G_d      {pairs}",
+                f"  lambda: G_d      {self._pairs(curve.values)}",
+                *([f"  all, estimated   {self._pairs(curve.population)}"] if self.clients < self.population else []),
                 f"  large lambda     {_text(curve.limit)}; lowest at lambda {_text(curve.best, 'without end')}",
                 f"  lower than at 0  {_from(curve.lambda_c)}; weights not normalised: "
                 f"{_from(self.unnormalised.lambda_c)}",
@@ -89,6 +92,9 @@ class Dissimilarity:
                 *self.condition.lines(self.unnormalised.ratio),
             ]
         )
+
+    def _pairs(self, values: Sequence[float | None]) -> str:
+        return "  ".join(f"{x:g}: {_text(value)}" for x, value in zip(self.lambdas, values, strict=True))
 
     def _conclusion(self) -> str:
         """What the proposition promises from some lambda on, at the run's own, or at the largest if it has none."""
@@ -154,8 +160,8 @@ def dissimilarity(
         seed=seed,
         weight=weight,
         lambdas=lambdas,
-        normalised=Curve.of(normalised.ratio(), lambdas, weight),
-        unnormalised=Curve.of(plain_sums.ratio(), lambdas, weight),
+        normalised=Curve.of(normalised.ratio(), lambdas, weight, len(ids), data.num_clients),
+        unnormalised=Curve.of(plain_sums.ratio(), lambdas, weight, len(ids), data.num_clients),
         condition=condition,
     )
 

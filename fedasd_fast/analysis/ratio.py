@@ -62,12 +62,15 @@ class Ratio:
 
     @property
     def best(self) -> float | None:
-        """The lambda >= 0 where G_d is least; None: it falls to its limit and is never there."""
+        """The lambda >= 0 where G_d is least; None: it falls to its limit and is never there, or is not defined."""
         n, d = self.above, self.below
         # The numerator of the slope is itself a parabola.
         u, v, w = n.a * d.b - n.b * d.a, 2 * (n.a * d.c - n.c * d.a), n.b * d.c - n.c * d.b
         places = [0.0, *(x for x in _roots(u, v, w) if x > 0)]
-        value, place = min((value, x) for x in places if (value := self(x)) is not None)
+        found = [(value, x) for x in places if (value := self(x)) is not None]
+        if not found:
+            return None
+        value, place = min(found)
         return place if self.limit is None or value <= self.limit else None
 
     @staticmethod
@@ -95,6 +98,20 @@ class Moments:
         c, a = self._sums / self._number
         aa, ca, cc = (self._products / self._number).tolist()
         return Ratio(Parabola(aa, 2 * ca, cc), Parabola(float(a @ a), 2 * float(c @ a), float(c @ c)))
+
+
+def of_population(ratio: Ratio, x: float, drawn: int, population: int) -> float | None:
+    """G_d(x) of a population, from the ratio of the clients drawn from it; None: too few to tell.
+
+    The mean of few vectors is longer than that of all, by (1/m - 1/K) times their variance on average, so that clients
+    look more alike than they are.  Here that is taken off, which leaves the denominator without bias.
+    """
+    squares, square = ratio.above(x), ratio.below(x)
+    if drawn < population:
+        if drawn < 2:
+            return None
+        square -= (1 / drawn - 1 / population) * (squares - square) * drawn / (drawn - 1)
+    return squares / square if square > 0 else None
 
 
 def _roots(a: float, b: float, c: float) -> list[float]:

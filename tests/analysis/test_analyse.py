@@ -55,6 +55,7 @@ def test_all_samples_and_one_analysis(folder: Path, fedasd: Fedasd) -> None:
     )
     assert code == 0
     assert "3 of 12" in out
+    assert "all, estimated" in out
     assert "Hessian" not in out
 
 

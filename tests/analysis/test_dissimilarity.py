@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from fedasd_fast.analysis.condition import class_gradients, correlation, label_r
 from fedasd_fast.analysis.dissimilarity import dissimilarity, drawn_clients, gradients, next_round, term
 from fedasd_fast.analysis.figures import dissimilarity_figure
 from fedasd_fast.analysis.opened import OpenedRun, opened
-from fedasd_fast.analysis.ratio import Moments, Parabola, Ratio
+from fedasd_fast.analysis.ratio import Moments, Parabola, Ratio, of_population
 from fedasd_fast.data.federated import Dataset, PartitionedData, Samples
 from fedasd_fast.simulation import checkpoint
 from fedasd_fast.simulation.errors import SimulationError
@@ -90,6 +91,11 @@ def test_a_term_that_disagrees_more_than_the_loss_never_helps() -> None:
     assert ratio.best == 0
 
 
+def test_gradients_that_cancel_leave_it_undefined() -> None:
+    ratio = ratio_of((vector(1, 0), vector(0, 1)), (vector(-1, 0), vector(0, -1)))
+    assert [ratio(0.0), ratio.slope(1.0), ratio.limit, ratio.lambda_c, ratio.best] == [None] * 5
+
+
 def test_the_lowest_place_between_zero_and_the_limit_is_found() -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
@@ -104,6 +110,24 @@ def test_the_lowest_place_between_zero_and_the_limit_is_found() -> None:
         by_definition = sum(float((c + at * a).square().sum()) for c, a in clients) / 3
         by_definition /= float((sum(c + at * a for c, a in clients) / 3).square().sum())  # type: ignore[union-attr]
         assert ratio(at) == pytest.approx(by_definition)
+
+
+def test_some_clients_tell_about_all_without_bias() -> None:
+    """Over all ways to draw three of five, the mean of numerators and of denominators is that of the five."""
+    rng = np.random.default_rng(1)
+    clients = [(vector(*rng.normal(2, 1, size=4)), vector(*rng.normal(size=4))) for _ in range(5)]
+    exact, at, below = ratio_of(*clients), 0.4, []
+    for three in combinations(clients, 3):
+        ratio = ratio_of(*three)
+        estimate = of_population(ratio, at, 3, 5)
+        assert estimate is not None
+        assert estimate >= (ratio(at) or math.inf)
+        below.append(ratio.above(at) / estimate)
+    assert np.mean(below) == pytest.approx(exact.below(at))
+    assert of_population(exact, at, 5, 5) == exact(at)
+    assert of_population(ratio_of(clients[0]), at, 1, 5) is None
+    opposite = ratio_of((vector(1, 0), vector(0, 0)), (vector(-0.9, 0), vector(0, 0)))
+    assert of_population(opposite, at, 2, 5) is None
 
 
 @pytest.mark.parametrize("weighting", ["adaptive", "uniform"])
@@ -182,6 +206,7 @@ def test_a_run_is_measured_as_defined(run: OpenedRun) -> None:
         stacked = torch.stack(leaves)
         assert value == pytest.approx(float(stacked.square().sum(1).mean() / stacked.mean(0).square().sum()))
         assert value >= 1
+    assert found.normalised.population == found.normalised.values
     assert found.to_dict()["normalised"]["values"] == list(found.normalised.values)
     assert "from lambda" in str(found) or "for no large lambda" in str(found)
 

@@ -18,6 +18,7 @@ from fedasd_fast.analysis.opened import OpenedRun, opened
 from fedasd_fast.analysis.samples import training_samples
 from fedasd_fast.presets import load
 from fedasd_fast.simulation.errors import SimulationError
+from fedasd_fast.simulation.flat import FlatModel, arranged
 from fedasd_fast.typed import ConfigError
 
 from ..simulation.small import small
@@ -91,6 +92,20 @@ def test_eigenvalues_trace_and_smallest_are_those_of_the_exact_hessian(run: Open
     x, y = training_samples(run, 60, 3)
     with run.place.trainer.model.holding(run.model("all")) as module, torch.no_grad():
         assert found.loss == pytest.approx(float(F.cross_entropy(module(x), y)))
+
+
+def test_convolutions_in_the_flat_vectors_own_order() -> None:
+    """Kernels lie channels last in the flat vector and pooling has no derivative of its own; in float32."""
+    torch.manual_seed(0)
+    flat = FlatModel(nn.Sequential(nn.Conv2d(2, 3, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(12, 4)))
+    x, y = torch.randn(9, 2, 6, 6), torch.arange(9) % 4
+
+    def loss(vector: Tensor) -> Tensor:
+        return F.cross_entropy(torch.func.functional_call(flat.module, flat.views(vector), (x,)), y)
+
+    values = torch.linalg.eigvalsh(torch.func.hessian(loss)(flat.vector.clone()))
+    found = spectrum(hessian_operator(flat.module, Passes(arranged(x), y, 4), 9), top=3, probes=2, lanczos_steps=20)
+    assert found.top == pytest.approx(values.flip(0)[:3].tolist(), rel=2e-3)
 
 
 def test_the_model_asked_for_is_looked_at_and_batches_do_not_matter(run: OpenedRun) -> None:
