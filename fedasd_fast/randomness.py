@@ -26,6 +26,7 @@ class Stream(IntEnum):
     FAILURE = 5  # who drops out or straggles
     MODULE = 6  # the model's own randomness: dropout, stochastic depth
     SYNTHETIC = 7  # synthetic samples
+    ANALYSIS = 8  # what an analysis looks at, and its probes
 
 
 def generator(seed: int, stream: Stream, round: int = 0, client: int = 0) -> np.random.Generator:

@@ -20,11 +20,12 @@ _OPTIONAL = {
     "matplotlib": "figures: pip install 'fedasd-fast[simulation]'",
     "PIL": "images: pip install 'fedasd-fast[simulation]'",
     "sklearn": "the digits dataset: pip install 'fedasd-fast[simulation]'",
+    "curvlinops": "the Hessian: pip install 'fedasd-fast[analysis]'",
     "timm": "ViT models: pip install 'fedasd-fast[vit]'",
     "tensorboard": "--tensorboard: pip install 'fedasd-fast[tensorboard]'",
     "wandb": "--wandb: pip install 'fedasd-fast[wandb]'",
 }
-_DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn"}
+_DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "curvlinops": "curvlinops-for-pytorch"}
 
 
 class Finding(NamedTuple):

@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..typed import ConfigError, nearest
-from . import compare, data, doctor, presets, replay, report, reproduce, resume, run, sweep
+from . import analyse, compare, data, doctor, presets, replay, report, reproduce, resume, run, sweep
 
-SUBCOMMANDS = (run, compare, sweep, reproduce, resume, replay, report, presets, data, doctor)
+SUBCOMMANDS = (run, compare, sweep, reproduce, resume, replay, analyse, report, presets, data, doctor)
 _DESCRIPTION = "Federated learning with Adaptive Self-Distillation: run experiments, compare methods, look at data."
 _EXAMPLES = """examples:
   fedasd compare quickstart                    FedAvg with and without ASD, offline, in seconds

@@ -1,0 +1,3 @@
+from ..cli.conftest import fedasd
+
+__all__ = ["fedasd"]  # the command, also here
