@@ -32,14 +32,15 @@ class Result(Protocol):
 class Analysis:
     function: str  # module:name in this package; imported when it is needed
     figure: str | None = None  # draws the results of several runs, mappings as in their files
+    one_run: bool = False  # the figure is of one run only
     needs: tuple[str, ...] = ()  # modules of the extra `analysis`
 
 
 ANALYSES: dict[str, Analysis] = {
     "hessian": Analysis("hessian:hessian", "figures:hessian_figure", needs=("curvlinops", "scipy")),
     "dissimilarity": Analysis("dissimilarity:dissimilarity", "figures:dissimilarity_figure"),
-    "forgetting": Analysis("forgetting:forgetting", "figures_clients:forgetting_figure"),
-    "weights": Analysis("weights:weights", "figures_clients:weights_figure"),
+    "forgetting": Analysis("forgetting:forgetting", "figures_clients:forgetting_figure", one_run=True),
+    "weights": Analysis("weights:weights", "figures_clients:weights_figure", one_run=True),
     "drift": Analysis("drift:drift", "figures_clients:drift_figure"),
     "cost": Analysis("cost:cost", "figures_clients:cost_figure"),
 }

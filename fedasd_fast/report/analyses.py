@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..analysis import registry
 from .runs import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FIGURES: dict[str, Callable[[list[dict[str, Any]]], Figure]] = {}
+Drawing = Callable[[list[dict[str, Any]]], "Figure | None"]
+FIGURES: dict[str, Drawing] = {name: partial(registry.draw, name) for name in registry.ANALYSES}
+ONE_BY_ONE = {name for name, analysis in registry.ANALYSES.items() if analysis.one_run}
+HIDDEN = {"drift"}  # the page draws it from the metrics, for all runs
 TITLES = {
     "hessian": "Flatness: the Hessian of the global model's loss",
     "dissimilarity": "Gradient dissimilarity",
@@ -42,6 +47,8 @@ def results(runs: Sequence[Run]) -> tuple[dict[str, list[dict[str, Any]]], list[
     for run in runs:
         files = sorted((run.out / "analysis").glob("*.json")) if run.out else ()
         for file in files:
+            if file.stem in HIDDEN:
+                continue
             try:
                 content = _content(file)
             except (OSError, ValueError) as error:

@@ -160,13 +160,19 @@ class Sections:
         if draw is None:
             known = ", ".join(sorted(analyses.FIGURES)) or "none"
             return note(f"analysis/{name}.json is not drawn: this version knows no figure for it (known: {known}).")
+        if name in analyses.ONE_BY_ONE and len(results) > 1:
+            return joined([self._analysis(name, title, [result]) for result in results])
         try:
             figure = draw(results)
         except Exception as error:  # a file of another version must not cost the whole page
             return note(f"analysis/{name}.json cannot be drawn: {type(error).__name__}: {error}")
+        if figure is None:
+            return Html()
+        whose = ", ".join(f"{result['label']} seed {result['seed']}" for result in results)
         caption = analyses.CAPTIONS.get(name, "Look at how the runs differ.")
-        alt = f"{title}: " + ", ".join(f"{result['label']} seed {result['seed']}" for result in results)
-        return self.album.show(figure, f"{self.prefix}{name}", caption=caption, alt=alt)
+        if name in analyses.ONE_BY_ONE:
+            caption = f"{whose}. {caption}"
+        return self.album.show(figure, f"{self.prefix}{name}", caption=caption, alt=f"{title}: {whose}")
 
     def _lines(
         self,
