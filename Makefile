@@ -43,7 +43,7 @@ $(BIN)/python:
 $(VENV)/.tools: $(BIN)/python constraints.txt pyproject.toml
 	@echo "== installing torch and the tools"
 	$(BIN)/pip install -q -c constraints.txt torch setuptools wheel ninja cmake
-	$(BIN)/pip install -q -c constraints.txt numpy pyyaml rich matplotlib pillow scikit-learn
+	$(BIN)/pip install -q -c constraints.txt numpy pyyaml rich matplotlib pillow scikit-learn curvlinops-for-pytorch scipy
 	$(BIN)/pip install -q -c constraints.txt pytest hypothesis pytest-benchmark ruff mypy types-PyYAML
 	@touch $@
 
