@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import presets
-from ..report import over
+from ..report import over, page
 from ..report.curves import setting_text
 from ..report.runs import Run, pretty
 from ..reproduce.beside import results
@@ -82,8 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.report:
         if not begun:
             raise ConfigError(f"there is no run of this grid in {out} to report on; without --report it is run")
-        show(whole, plan, begun, out, command)
-        return 0
+        return show(whole, plan, begun, out, command)
     try:
         for number, (cell, seed) in enumerate(todo := whole.runs(plan.seeds), 1):
             if not arguments.quiet:
@@ -92,10 +92,9 @@ def run(arguments: argparse.Namespace) -> int:
             write(results(whole, plan, existing(whole, out, plan.seeds), command), out)
     except (Interrupted, KeyboardInterrupt) as error:
         if begun := existing(whole, out, plan.seeds):
-            show(whole, plan, begun, out, command)
+            tell(results(whole, plan, begun, command), out)
         raise Interrupted(f"stopped; what is done is kept, and the same command goes on: {command}") from error
-    show(whole, plan, existing(whole, out, plan.seeds), out, command)
-    return 0
+    return show(whole, plan, existing(whole, out, plan.seeds), out, command)
 
 
 def show_names() -> int:
@@ -194,12 +193,28 @@ def write(found: Results, out: Path) -> None:
         write_atomically(out / f"report.{ending}", text.encode())
 
 
-def show(whole: Grid, plan: Plan, runs: Mapping[tuple[str, int], Run], out: Path, command: str) -> None:
-    found = results(whole, plan, runs, command)
+def tell(found: Results, out: Path) -> None:
     write(found, out)
     print("\n" + found.text())
     print(f"\n  report    {out / 'report.md'} (also .txt, .json)")
+
+
+def show(whole: Grid, plan: Plan, runs: Mapping[tuple[str, int], Run], out: Path, command: str) -> int:
+    """Tables, pictures, and a page of all."""
+    found = results(whole, plan, runs, command)
+    tell(found, out)
     pictures(whole, runs, out, found)
+    folders = [run.out for run in runs.values() if run.out]
+    with contextlib.suppress(ImportError):  # matplotlib, of which `pictures` has told
+        written = page.write(
+            folders,
+            out / "report.html",
+            title=whole.name,
+            data_dir=whole.cells[0].config.data_dir,
+            first=found.section(),
+        )
+        print(f"  page      {written.path}")
+    return 0
 
 
 def pictures(whole: Grid, runs: Mapping[tuple[str, int], Run], out: Path, found: Results) -> None:

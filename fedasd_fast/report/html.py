@@ -49,6 +49,10 @@ def details(summary: object, *children: object) -> Html:
     return element("details", element("summary", summary), *children)
 
 
+def command(line: str) -> Html:
+    return element("pre", element("code", line), class_="command")
+
+
 def section(level: int, heading: object, *children: object, id_: str = "") -> Html:
     attributes: dict[str, str] = {"id": id_} if id_ else {}
     return element("section", element(f"h{level}", heading), "\n", joined(children), **attributes)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..typed import ConfigError
+from ..versions import versions
 from .album import Album
 from .experiments import Broken, Experiment, experiments, find
 from .html import Html, element, joined, section, table
@@ -31,16 +31,22 @@ class Page:
 
 
 def write(
-    folders: Iterable[str | Path], out: str | Path, *, title: str | None = None, data_dir: str | None = None
+    folders: Iterable[str | Path],
+    out: str | Path,
+    *,
+    title: str | None = None,
+    data_dir: str | None = None,
+    first: Html | None = None,
 ) -> Page:
-    """A page about the runs in these folders, at any depth.  What cannot be read is named in it."""
+    """A page about the runs in these folders, at any depth, after what comes `first`.  What cannot be read is named in
+    it."""
     runs, broken = find(folders)
     if not runs:
         raise ConfigError("nothing to report; " + "; ".join(map(str, broken)))
     out = Path(out)
     album = Album(out.parent / ("figures" if out.stem == "report" else f"{out.stem}-figures"))
     groups = experiments(runs)
-    text = document(groups, broken, album, title or _title(groups), data_dir)
+    text = document(groups, broken, album, title or _title(groups), data_dir, first)
     out.parent.mkdir(parents=True, exist_ok=True)
     half = out.with_name(f".{out.name}.part")  # a page that is looked at is never half a page
     half.write_text(text, encoding="utf-8")
@@ -49,7 +55,12 @@ def write(
 
 
 def document(
-    groups: Sequence[Experiment], broken: Sequence[Broken], album: Album, title: str, data_dir: str | None = None
+    groups: Sequence[Experiment],
+    broken: Sequence[Broken],
+    album: Album,
+    title: str,
+    data_dir: str | None = None,
+    first: Html | None = None,
 ) -> str:
     anchors = [f"e{number}" for number in range(1, len(groups) + 1)]
     bodies = [
@@ -74,7 +85,14 @@ def document(
         element("title", title),
         element("style", Html(CSS)),
     )
-    body = element("body", header, "\n", element("main", joined(bodies)), "\n", element("footer", versions()))
+    body = element(
+        "body",
+        header,
+        "\n",
+        element("main", joined([*([first] if first else []), *bodies])),
+        "\n",
+        element("footer", made_with()),
+    )
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
 
 
@@ -95,22 +113,8 @@ def summary(groups: Sequence[Experiment]) -> str:
     return text
 
 
-def versions() -> Html:
-    """Of what made the page: a run does not say what made it."""
-    import numpy
-
-    from .. import __version__, build_info
-
-    info = build_info()
-    kernels = f"active ({', '.join(info['devices'])})" if info["extension"] else f"not active: {info['reason']}"
-    rows = [
-        ("fedasd_fast", __version__),
-        ("compiled kernels", kernels),
-        ("torch", info["torch_running"]),
-        ("numpy", numpy.__version__),
-        ("python", platform.python_version()),
-        ("machine", info["machine"]),
-    ]
+def made_with() -> Html:
+    rows = list(versions().items())
     return section(2, "Versions", table(["", "version"], rows, "Of the installation that made this page"))
 
 

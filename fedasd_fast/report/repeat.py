@@ -11,6 +11,7 @@ import yaml
 from .. import presets
 from ..config import Config, parse_overrides
 from ..typed import ConfigError, plain
+from . import html
 from .html import Html, details, element, joined
 from .results import rounds_text
 from .runs import Run
@@ -22,15 +23,24 @@ def details_of(run: Run) -> Html:
     config = run.config
     badge = Html("") if run.finished else element("span", "unfinished", class_="badge")
     summary = joined([f"{run.label}, seed {config.seed}, {rounds_text([run])} rounds", badge], " ")
-    parts = [element("p", f"Folder: {run.out}", class_="muted")]
+    parts = [element("p", f"Folder: {run.out}. {made_with(run)}", class_="muted")]
     if not run.finished:
         share = f"{run.rounds / config.rounds:.0%}"
         parts.append(element("p", f"Done: {run.rounds} of {config.rounds} rounds ({share}). To go on:"))
-        parts.append(_command(go_on(run)))
-    parts += [element("p", "To repeat it:"), _command(command(run))]
+        parts.append(html.command(go_on(run)))
+    parts += [element("p", "To repeat it:"), html.command(command(run))]
     text = yaml.safe_dump(settings(config), sort_keys=False)
     parts.append(details("Configuration", element("pre", element("code", text))))
     return details(summary, *parts)
+
+
+def made_with(run: Run) -> str:
+    """Made with fedasd_fast 0.1.0, torch 2.13.0, ...; from round 120 on with ..."""
+    parts: list[str] = []
+    for row in run.versions:
+        named = ", ".join(f"{name} {version}" for name, version in row.items() if name != "round")
+        parts.append(f"from round {row['round'] + 1} on with {named}" if parts else f"Made with {named}")
+    return "; ".join(parts) + "." if parts else "With which versions it was made is not recorded."
 
 
 def settings(config: Config) -> dict[str, Any]:
@@ -78,7 +88,3 @@ def _changed(own: Mapping[str, Any], other: Mapping[str, Any], prefix: str = "")
 def _text(value: Any) -> str:
     text = yaml.safe_dump(plain(value), default_flow_style=True, width=10_000)
     return text.removesuffix("\n").removesuffix("\n...").strip()
-
-
-def _command(line: str) -> Html:
-    return element("pre", element("code", line), class_="command")

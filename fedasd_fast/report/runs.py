@@ -29,6 +29,7 @@ class Run:
     config: Config
     metrics: Sequence[Mapping[str, Any]] = field(repr=False)
     out: Path | None = None
+    versions: Sequence[Mapping[str, Any]] = ()  # what it was made with, each from its "round" on
 
     @property
     def rounds(self) -> int:
@@ -76,11 +77,12 @@ def read(folder: str | Path, label: str | None = None) -> Run:
     if not (folder / "config.yaml").is_file():
         raise ConfigError(f"{folder} is not the folder of a run: it has no config.yaml")
     config = from_yaml(folder / "config.yaml")
-    return Run(label or pretty(config.method), config, read_metrics(folder / "metrics.jsonl"), folder)
+    metrics, versions = (read_rows(folder / name) for name in ("metrics.jsonl", "versions.jsonl"))
+    return Run(label or pretty(config.method), config, metrics, folder, versions)
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """One object a round.  A last line that is cut off (the run is being written, or was killed) is left out."""
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """One object a line.  A last line that is cut off (the run is being written, or was killed) is left out."""
     rows: list[dict[str, Any]] = []
     lines = path.read_text().splitlines() if path.is_file() else []
     for number, line in enumerate(lines, 1):

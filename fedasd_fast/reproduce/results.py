@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..report import html
+from ..report.html import Html
 from ..report.table import Table
 from .verdict import RULE
 
@@ -115,6 +117,14 @@ class Results:
 
     def tables(self) -> list[Table]:
         return [table for table in (self.table(), self.gain_table(), self.flatness_table()) if table.rows]
+
+    def section(self) -> Html:
+        """For the page of the grid."""
+        captions = {"": "Test accuracy in %", "gain of": "Gain in points", "flatness of": "Flatness"}
+        tables = [html.table(table.columns, table.rows, captions[table.columns[0]]) for table in self.tables()]
+        remarks = html.element("ul", *(html.element("li", remark) for remark in self.remarks()), class_="muted")
+        command = html.command(self.command)
+        return html.section(2, "The paper's numbers and ours", self.source, *tables, remarks, command)
 
     def remarks(self) -> list[str]:
         said = [RULE]

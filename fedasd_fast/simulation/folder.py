@@ -1,4 +1,5 @@
-"""The folder of a run: config.yaml, metrics.jsonl, checkpoint/, clients/, and a lock while it is worked on."""
+"""The folder of a run: config.yaml, versions.jsonl, metrics.jsonl, checkpoint/, clients/, and a lock while it is worked
+on."""
 
 from __future__ import annotations
 
@@ -6,11 +7,13 @@ import contextlib
 import json
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 from ..config import Config, from_yaml
+from ..versions import versions
 from .checkpoint import write_atomically
 from .errors import SimulationError
 
@@ -78,10 +81,16 @@ class RunFolder:
 
     def begin(self, config: Config) -> None:
         self.refuse_a_run()  # again, under the lock
-        self.save_config(config)
+        self.save(config, 0)
 
-    def save_config(self, config: Config) -> None:
+    def save(self, config: Config, round: int) -> None:
+        """With what the rounds from here on are run: settings and versions.  Rounds done keep their versions."""
         self.write("config.yaml", config.to_yaml().encode())
+        before = [row for row in _rows(self.path / "versions.jsonl") if row["round"] < round]
+        now = {"round": round, **versions()}
+        if not before or {**before[-1], "round": round} != now:
+            before.append(now)
+        self.write("versions.jsonl", _lines(before))
 
     def config(self) -> Config:
         if not self.holds_a_run():
@@ -96,26 +105,19 @@ class RunFolder:
 
     def metrics(self, until: int | None = None) -> list[dict[str, Any]]:
         """The rows up to round `until`; a last line that was cut off when the process died is passed over."""
-        path, rows = self.path / "metrics.jsonl", []
-        for line in path.read_text().splitlines() if path.exists() else ():
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError:
-                break
-            if until is None or row["round"] <= until:
-                rows.append(row)
-        return rows
+        rows = _rows(self.path / "metrics.jsonl")
+        return [row for row in rows if until is None or row["round"] <= until]
 
     def rewind_metrics(self, until: int) -> list[dict[str, Any]]:
         """Drops the rows after round `until`, which will be run again."""
         rows = self.metrics(until)
-        self.write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
+        self.write("metrics.jsonl", _lines(rows))
         return rows
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         try:
-            with open(self.path / "metrics.jsonl", "a") as file:
-                file.write(json.dumps(row) + "\n")
+            with open(self.path / "metrics.jsonl", "ab") as file:
+                file.write(_lines([row]))
         except OSError as error:
             raise self._cannot_write("metrics.jsonl", error) from error
 
@@ -156,6 +158,20 @@ class Follower(RunFolder):
     def write(self, name: str, data: bytes | memoryview) -> None: ...
 
     def append_metrics(self, row: dict[str, Any]) -> None: ...
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    rows = []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return rows
+
+
+def _lines(rows: Iterable[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
 def locked(directory: Path) -> int:

@@ -190,7 +190,7 @@ class _Runner:
             raise SimulationError(
                 f"rounds = {self.config.rounds}, but {restored.round} are done; set rounds to that or more"
             )
-        folder.save_config(self.config)
+        folder.save(self.config, restored.round)
         rows = self.ranks.from_leader(lambda: folder.rewind_metrics(restored.round))
         if len(rows) < restored.round:
             _log.warning("metrics.jsonl lacks %d of the %d rounds done", restored.round - len(rows), restored.round)
@@ -396,10 +396,11 @@ def check_same(config: Config, saved: str) -> None:
     """Refuses to go on under settings that would give another result than the run began with."""
     import yaml
 
-    now, then = config.to_dict(), yaml.safe_load(saved)
-    changed = [key for key in now if key not in _FREE and now[key] != then.get(key)]
+    # Through Config: settings that came after the run began were what is now their default.
+    now, then = config.to_dict(), from_dict(yaml.safe_load(saved)).to_dict()
+    changed = [key for key in now if key not in _FREE and now[key] != then[key]]
     if changed:
-        listed = ", ".join(f"{key} = {now[key]!r} (was {then.get(key)!r})" for key in changed)
+        listed = ", ".join(f"{key} = {now[key]!r} (was {then[key]!r})" for key in changed)
         raise SimulationError(
             f"the settings changed since the last checkpoint: {listed}; put them back in config.yaml, or start a new "
             f"run. Free to change: {', '.join(sorted(_FREE))}"

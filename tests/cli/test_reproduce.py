@@ -26,7 +26,7 @@ FOLDERS = ["fedavg+asd-seed5", "fedavg+asd-seed6", "fedavg-seed5", "fedavg-seed6
 
 
 def folders(out: str) -> list[str]:
-    return sorted(path.name for path in Path(out).iterdir() if path.is_dir())
+    return sorted(path.parent.name for path in Path(out).glob("*/config.yaml"))
 
 
 def stopped_in(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,6 +73,9 @@ def test_a_grid_that_is_stopped_goes_on(fedasd: Fedasd, monkeypatch: pytest.Monk
         assert "round 2, the paper's is 1000" in text
     assert (out_folder / "report.md").read_text().startswith("# table4_500clients\n\nTable 4")
     assert (out_folder / "accuracy.png").stat().st_size > 0
+    page = (out_folder / "report.html").read_text()
+    for text in ("27.92", "not comparable", "Within noise", "Made with fedasd_fast", "FedAvg+ASD", command):
+        assert text in page.replace("&#x27;", "")
 
     code, again, _ = fedasd(*PART, "--report")
     assert code == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedasd_fast.report.runs import Run, pretty, read, read_metrics, shown_model
+from fedasd_fast.report.runs import Run, pretty, read, read_rows, shown_model
 from fedasd_fast.report.table import Table, mean_text, results_table
 from fedasd_fast.typed import ConfigError
 
@@ -70,7 +70,7 @@ def test_a_run_is_read_back(tmp_path: Path) -> None:
         read(tmp_path)
     with pytest.raises(ConfigError, match=r"no config\.yaml"):
         read(tmp_path / "elsewhere")
-    assert read_metrics(tmp_path / "missing.jsonl") == []
+    assert read_rows(tmp_path / "missing.jsonl") == []
 
 
 def test_a_run_that_trained_nobody_has_no_speed() -> None:

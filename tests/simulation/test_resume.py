@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import random
+import re
 import shutil
 import signal
 import time
@@ -14,11 +15,15 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from fedasd_fast.config import Config, from_yaml
-from fedasd_fast.simulation import SimulationError, resume, simulate
+from fedasd_fast.report.repeat import made_with
+from fedasd_fast.report.runs import read
+from fedasd_fast.simulation import SimulationError, checkpoint, resume, simulate
 from fedasd_fast.simulation.folder import RunFolder
 from fedasd_fast.simulation.store import ClientStore
+from fedasd_fast.versions import versions
 from tests.simulation import processes
 from tests.simulation.small import assert_same, contents, files, small, timeless
 
@@ -155,6 +160,17 @@ class TestSettings:
         with pytest.raises(SimulationError, match=r"seed = 3 \(was 0\)"):
             resume(run, {"seed": 3})
 
+    def test_settings_that_came_later_were_at_their_defaults(self, run: Path) -> None:
+        """A run of an older version goes on; one that wants something else than it had does not."""
+        (kept, *_) = checkpoint.load(run / "checkpoint")
+        settings = yaml.safe_load(kept["config"])
+        del settings["clients_at_once"], settings["asd"]["divergence"]
+        checkpoint.save(run / "checkpoint", 7, {**kept, "config": yaml.safe_dump(settings)})
+        (run / "config.yaml").write_text(yaml.safe_dump(settings))
+        assert len(resume(run, {"rounds": 8}).metrics) == 8
+        with pytest.raises(SimulationError, match=r"clients_at_once = 2 \(was 0\)"):
+            resume(run, {"clients_at_once": 2, "rounds": 9})
+
     def test_more_rounds(self, run: Path, tmp_path: Path) -> None:
         more = resume(run, {"rounds": 9, "checkpoint_every": 4, "name": "longer"})
         at_once = simulate(small(rounds=9, out=str(tmp_path / "at once")))
@@ -167,6 +183,21 @@ class TestSettings:
         with pytest.raises(SimulationError, match=r"rounds = 5, but 7 are done; set rounds to that or more"):
             resume(run, {"rounds": 5})
         assert from_yaml(run / "config.yaml").rounds == 7
+
+    def test_versions_are_of_the_rounds_that_they_ran(self, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def rows() -> list[dict[str, Any]]:
+            return [json.loads(line) for line in (run / "versions.jsonl").read_text().splitlines()]
+
+        assert rows() == [{"round": 0, **versions()}]
+        resume(run, {"rounds": 8})
+        assert rows() == [{"round": 0, **versions()}]
+        newer = {**versions(), "torch": "9.0.0"}
+        monkeypatch.setattr("fedasd_fast.simulation.folder.versions", lambda: newer)
+        resume(run, {"rounds": 9})
+        assert rows()[1:] == [{"round": 8, **newer}]
+        said = made_with(read(run))
+        assert said.startswith("Made with fedasd_fast ")
+        assert re.search(r"; from round 9 on with .*torch 9\.0\.0", said)
 
     def test_changes_are_kept_without_a_checkpoint(self, run: Path) -> None:
         shutil.rmtree(run / "checkpoint")
