@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..report.curves import GREY, PALETTE, new_figure
+from ..report.curves import GREY, colour, new_figure
 from .ratio import Parabola, Ratio
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ def hessian_figure(results: Sequence[Mapping[str, Any]]) -> Figure:
         spectrum = result["spectrum"]
         density = [max(value, _FLOOR) for value in spectrum["density"]]
         name = f"{_label(result)}\ntop {spectrum['top'][0]:.3g}, trace {spectrum['trace']:.4g}"
-        axes.semilogy(spectrum["grid"], density, color=_colour(number), linewidth=1.4, label=name)
-        axes.plot(spectrum["top"], [2 * _FLOOR] * len(spectrum["top"]), "|", color=_colour(number), markersize=9)
+        axes.semilogy(spectrum["grid"], density, color=colour(number), linewidth=1.4, label=name)
+        axes.plot(spectrum["top"], [2 * _FLOOR] * len(spectrum["top"]), "|", color=colour(number), markersize=9)
     axes.set_ylim(bottom=_FLOOR)
     axes.set_xlabel("eigenvalue")
     axes.set_ylabel("density")
@@ -42,9 +42,9 @@ def dissimilarity_figure(results: Sequence[Mapping[str, Any]]) -> Figure:
         ratio, end = _ratio(result["normalised"]["ratio"]), max(*result["lambdas"], 1.0)
         grid = [end * i / 200 for i in range(201)]
         points = [(x, value) for x in grid if (value := ratio(x)) is not None]
-        axes.plot(*zip(*points, strict=True), color=_colour(number), linewidth=2, label=_label(result))
+        axes.plot(*zip(*points, strict=True), color=colour(number), linewidth=2, label=_label(result))
         if (own := ratio(result["weight"])) is not None:
-            axes.plot([result["weight"]], [own], "o", color=_colour(number), markersize=6, clip_on=False)
+            axes.plot([result["weight"]], [own], "o", color=colour(number), markersize=6, clip_on=False)
     axes.axhline(1, color=GREY, linestyle=(0, (5, 4)), linewidth=1)
     axes.set_ylim(bottom=0)
     axes.set_xlim(left=0)
@@ -76,9 +76,4 @@ def _ratio(values: Mapping[str, Mapping[str, float]]) -> Ratio:
 
 
 def _label(result: Mapping[str, Any]) -> str:
-
     return str(result.get("label", "run"))
-
-
-def _colour(number: int) -> str:
-    return PALETTE[number % len(PALETTE)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
-from ..report.curves import GREY, PALETTE, new_figure
+from ..report.curves import GREY, colour, new_figure
 from ..report.runs import MODELS, pretty
 from ..typed import ConfigError
 from .clients import GROUPS
@@ -55,7 +55,7 @@ def forgetting_figure(
         kept = [(x, g["mean"], g["error"] or 0.0) for x, g in zip(at, groups, strict=True) if g["mean"] is not None]
         x, mean, error = zip(*kept, strict=True) if kept else ((), (), ())
         axes.errorbar(
-            x, mean, yerr=error, fmt=_MARKERS[i % len(_MARKERS)], color=_colour(i), markersize=6, capsize=2,
+            x, mean, yerr=error, fmt=_MARKERS[i % len(_MARKERS)], color=colour(i), markersize=6, capsize=2,
             linewidth=1, label=f"{pretty(method)}  {f['overall'][method]:.1f} %",
         )  # fmt: skip
     axes.axhline(0, color=GREY, linewidth=0.8)
@@ -88,9 +88,9 @@ def drift_figure(runs: Runs, *, title: str = "How far a round moves the models")
     ):
         axes = figure.add_axes((0.07 + 0.48 * place, 0.22, 0.42, 0.58))
         for i, (label, d) in enumerate(drifts):
-            axes.plot(d["rounds"], d[key], color=_colour(i), linewidth=0.6, alpha=0.3)
+            axes.plot(d["rounds"], d[key], color=colour(i), linewidth=0.6, alpha=0.3)
             axes.plot(
-                d["rounds"], d[f"{key}_smoothed"], color=_colour(i), linewidth=1.9, linestyle=_dash(i), label=label
+                d["rounds"], d[f"{key}_smoothed"], color=colour(i), linewidth=1.9, linestyle=_dash(i), label=label
             )
         axes.set_xlabel("round")
         axes.set_title(name, fontsize=9.5, loc="left")
@@ -129,9 +129,9 @@ def cost_figure(runs: Runs, *, model: str | None = None, title: str = "Accuracy 
             few = "o" if len(values) < 3 else None
             per_round = c["units"][-1] / c["rounds"][-1]
             text = f"{label}, {per_round:.3g} a round"
-            axes.plot(c[key], values, color=_colour(i), linewidth=1.9, linestyle=_dash(i), marker=few, label=text)
+            axes.plot(c[key], values, color=colour(i), linewidth=1.9, linestyle=_dash(i), marker=few, label=text)
             if key == "units" and c["units_cached"] != c["units"]:
-                axes.plot(c["units_cached"], values, color=_colour(i), linewidth=1.2, linestyle=":")
+                axes.plot(c["units_cached"], values, color=colour(i), linewidth=1.2, linestyle=":")
         axes.set_xlabel(name)
         axes.set_xlim(left=0)
         axes.set_ylabel("test accuracy (%)")
@@ -157,13 +157,13 @@ def weights_figure(found: Found | Sequence[Found], *, title: str = "What ASD's w
     )  # fmt: skip
     first = figure.add_axes((0.07, 0.24, 0.25, 0.56))
     ends: list[float] = [1.0]
-    for key, name, colour in (("in_batch", "in a batch", _colour(0)), ("in_client", "in a client", _colour(1))):
+    for i, (key, name) in enumerate((("in_batch", "in a batch"), ("in_client", "in a client"))):
         edges, counts = w[key]["edges"], np.array(w[key]["counts"])
         used = np.nonzero(counts)[0]
         ends += [edges[j] for j in used] + [edges[j + 1] for j in used]
         shares = counts / max(1, counts.sum())
-        first.stairs(shares, edges, color=colour, linewidth=1.6, label=name)
-        first.stairs(shares, edges, color=colour, fill=True, alpha=0.2)
+        first.stairs(shares, edges, color=colour(i), linewidth=1.6, label=name)
+        first.stairs(shares, edges, color=colour(i), fill=True, alpha=0.2)
     first.set_xscale("log", base=2)
     first.set_xlim(min(ends), max(ends))
     first.xaxis.set_major_formatter(lambda x, _: f"{x:g}" if x >= 1 else f"1/{1 / x:g}")
@@ -173,13 +173,13 @@ def weights_figure(found: Found | Sequence[Found], *, title: str = "What ASD's w
     first.legend(frameon=False, fontsize=8)
     second = figure.add_axes((0.40, 0.24, 0.25, 0.56))
     counts = np.array(w["entropy"]["counts"])
-    second.stairs(counts / max(1, counts.sum()), w["entropy"]["edges"], color=_colour(2), fill=True, alpha=0.7)
+    second.stairs(counts / max(1, counts.sum()), w["entropy"]["edges"], color=colour(2), fill=True, alpha=0.7)
     second.set_xlabel("teacher's entropy (nats; up to log C)")
     second.set_xlim(0, w["entropy"]["edges"][-1])
     third = figure.add_axes((0.73, 0.24, 0.25, 0.56))
     third.plot((0, 1), (0, 1), color=GREY, linewidth=0.9, linestyle=":")
     x, y = ([own[key] for own in w["clients"]] for key in ("rare_samples", "rare_weight"))
-    third.scatter(x, y, color=_colour(1), s=22)
+    third.scatter(x, y, color=colour(1), s=22)
     third.set(xlim=(0, 1), ylim=(0, 1), xlabel="rare labels: share of samples", ylabel="share of weight")
     for axes in (first, second, third):
         _tidy(axes)
@@ -203,7 +203,7 @@ def _scatters(figure: Figure, f: Mapping[str, Any], methods: Sequence[str]) -> N
         tested = ~np.isnan(changes[method])
         x, y = share[tested], changes[method][tested]
         axes.axhline(0, color=GREY, linewidth=0.8)
-        axes.scatter(100 * x, y, s=8, color=_colour(i), alpha=0.35, linewidths=0)
+        axes.scatter(100 * x, y, s=8, color=colour(i), alpha=0.35, linewidths=0)
         line = _means(x, y)
         axes.plot(100 * line[0], line[1], color="#222222", linewidth=1.4, marker=".", markersize=4)
         axes.set_ylim(low, high)
@@ -246,10 +246,6 @@ def _labelled(runs: Runs) -> list[tuple[str, Mapping[str, Any]]]:
     if isinstance(runs, Mapping):
         return [(label, _plain(found)) for label, found in runs.items()]
     return [(str(found.get("label", "run")), found) for found in runs]
-
-
-def _colour(i: int) -> str:
-    return PALETTE[i % len(PALETTE)]
 
 
 def _dash(i: int) -> Any:

@@ -8,7 +8,7 @@ what was lost, on those that it has few of or none.  Nothing is written.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from ..simulation.threads import threads
 from ..simulation.trainer import Trainer
 from .clients import GROUPS, chosen, label_groups, shares
 from .opened import OpenedRun
+from .progress import Tell, silent
 
 METHODS = ("fedavg", "fedavg+asd", "fedntd", "fedntd+asd")
 
@@ -81,16 +82,13 @@ class Forgetting:
         return "\n".join([*lines, f"  pairs of a client and a label: {labels}"])
 
 
-def _silent(what: str, done: int, total: int | None) -> None: ...
-
-
 def forgetting(
     run: OpenedRun,
     *,
     clients: int | tuple[int, ...] = 10,
     methods: tuple[str, ...] = METHODS,
     seed: int = 0,
-    tell: Callable[[str, int, int | None], None] = _silent,
+    tell: Tell = silent,
 ) -> Forgetting:
     """`clients`: how many, drawn with `seed`, or which.  ASD's settings are those of the run, also for methods that the
     run did not use; so is FedNTD's weight, as in the paper."""

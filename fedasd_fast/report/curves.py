@@ -18,6 +18,10 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 GREY = "#666666"
 
 
+def colour(number: int) -> str:
+    return PALETTE[number % len(PALETTE)]
+
+
 def accuracy_figure(
     runs: Sequence[Run],
     *,
@@ -114,13 +118,13 @@ def _colours(labels: Sequence[str]) -> dict[str, Colours]:
     result = {}
     for label in labels:
         place = bases.index(label.removesuffix("+ASD")) if paired else labels.index(label)
-        colour = PALETTE[place % len(PALETTE)]
-        result[label] = Colours(_paler(colour) if paired and not label.endswith("+ASD") else colour, colour)
+        line = colour(place)
+        result[label] = Colours(_paler(line) if paired and not label.endswith("+ASD") else line, line)
     return result
 
 
-def _paler(colour: str) -> str:
-    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+def _paler(line: str) -> str:
+    parts = (int(line[i : i + 2], 16) for i in (1, 3, 5))
     return "#" + "".join(f"{round(255 - 0.5 * (255 - part)):02x}" for part in parts)
 
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from .curves import GREY, PALETTE, new_figure
+from .curves import GREY, PALETTE, colour, new_figure
 from .runs import Run
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ def styles(labels: Sequence[str]) -> dict[str, Style]:
     for place, label in enumerate(labels):
         with_asd = "+ASD" in label or not paired
         place = bases.index(label.replace("+ASD", "")) if paired else place
-        colour, marker = PALETTE[place % len(PALETTE)], _MARKERS[place % len(_MARKERS)]
-        result[label] = Style(colour, marker, "-" if with_asd else "--", with_asd)
+        marker = _MARKERS[place % len(_MARKERS)]
+        result[label] = Style(colour(place), marker, "-" if with_asd else "--", with_asd)
     return result
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .curves import GREY, PALETTE, new_figure
+from .curves import GREY, PALETTE, colour, new_figure
 from .runs import MODELS, pretty
 
 if TYPE_CHECKING:
@@ -50,13 +50,13 @@ def over_figure(points: Sequence[Point], axis: str, *, model: str, title: str, s
     figure = new_figure(width)
     axes = figure.add_axes((0.72 / width, 0.17, 6.0 / width, 0.67))
     for i, (label, line) in enumerate(lines.items()):
-        colour, marker = PALETTE[i % len(PALETTE)], _MARKERS[i // len(PALETTE) % len(_MARKERS)]
+        look, marker = colour(i), _MARKERS[i // len(PALETTE) % len(_MARKERS)]
         ran = sorted((p.settings[axis], statistics.fmean(p.values), p.values) for p in line if p.values)
         bars = [statistics.stdev(values) if len(values) > 1 else 0.0 for _, _, values in ran]
         at, means = [x for x, _, _ in ran], [mean for _, mean, _ in ran]
-        axes.errorbar(at, means, yerr=bars if any(bars) else None, color=colour, marker=marker, label=label, capsize=3)
+        axes.errorbar(at, means, yerr=bars if any(bars) else None, color=look, marker=marker, label=label, capsize=3)
         paper = sorted((p.settings[axis], p.paper) for p in line if p.paper is not None)
-        (dashed,) = axes.plot([x for x, _ in paper], [mean for _, mean in paper], color=colour, marker=marker)
+        (dashed,) = axes.plot([x for x, _ in paper], [mean for _, mean in paper], color=look, marker=marker)
         dashed.set(markerfacecolor="white", linestyle="--", linewidth=1)
     ticks = sorted({point.settings[axis] for point in points})
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
