@@ -80,20 +80,20 @@ class Results:
         return [number for number in self.numbers if number.suspect]
 
     def table(self) -> Table:
-        columns = ["", "seeds", "rounds", "at round", "model", "ours", "paper", "difference", "verdict", "other models"]
+        columns = ["", "ours", "paper", "difference", "verdict", "model", "at round", "rounds", "seeds", "other models"]
         return Table(columns, [_row(number) for number in self.numbers])
 
     def gain_table(self) -> Table:
-        columns = ["gain of", "over", "seeds", "at round", "ours", "paper", "verdict"]
+        columns = ["gain of", "ours", "paper", "verdict", "over", "at round", "seeds"]
         rows = [
             [
                 gain.label,
-                gain.over,
-                str(len(gain.seeds)),
-                str(gain.round),
                 _signed(gain.mean) + ("" if gain.std is None else f" ± {gain.std:.2f}"),
                 "-" if gain.paper is None else _signed(gain.paper),
                 gain.verdict,
+                gain.over,
+                str(gain.round),
+                str(len(gain.seeds)),
             ]
             for gain in self.gains
         ]
@@ -160,14 +160,14 @@ def _row(number: Number) -> list[str]:
     difference = number.difference
     return [
         number.label,
-        f"{len(number.seeds)} of {number.planned_seeds}",
-        str(low) if low == high else f"{low}..{high}",
-        "-" if number.round is None else str(number.round),
-        number.model,
         _measured(number.mean, number.std),
         _measured(number.paper, number.paper_std) + (" *" if number.suspect else ""),
         "-" if difference is None else _signed(difference),
         number.verdict,
+        number.model,
+        "-" if number.round is None else str(number.round),
+        str(low) if low == high else f"{low}..{high}",
+        f"{len(number.seeds)} of {number.planned_seeds}",
         ", ".join(f"{model} {mean:.2f}" for model, mean in number.also.items()),
     ]
 
