@@ -5,6 +5,9 @@ w_{t+1} with the teacher w_t: one more round is run from the last checkpoint, in
 whole training set, not augmented, in eval mode, and every client counts alike, as in the paper's definition.  Some
 clients, drawn, look more alike than all of them are; G_d of all is estimated beside (ratio.of_population).
 
+Any pull towards the teacher makes clients more alike.  So the same curve is there for uniform weights: what lies
+between the two is what ASD's weights do.
+
 Two scales of lambda: with the weights alpha normalised over the client's samples lambda is that of the experiments;
 the proposition is about weights that are not normalised, where each client has a factor of its own.
 """
@@ -13,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -70,6 +73,7 @@ class Dissimilarity:
     lambdas: tuple[float, ...]
     normalised: Curve
     unnormalised: Curve
+    uniform: Curve | None  # with weights 1 / n_k, for comparison; None: the run has these itself
     condition: Condition
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,6 +89,7 @@ class Dissimilarity:
                 f"Gradient dissimilarity after round {self.round} ({of}; 1: all gradients are equal; this run: {own})",
                 f"  lambda: G_d      {self._pairs(curve.values)}",
                 *([f"  all, estimated   {self._pairs(curve.population)}"] if self.clients < self.population else []),
+                *([f"  uniform weights  {self._pairs(self.uniform.values)}"] if self.uniform else []),
                 f"  large lambda     {_text(curve.limit)}; lowest at lambda {_text(curve.best, 'without end')}",
                 f"  lower than at 0  {_from(curve.lambda_c)}; weights not normalised: "
                 f"{_from(self.unnormalised.lambda_c)}",
@@ -127,15 +132,18 @@ def dissimilarity(
     tell("one more round", 0, None)
     start, end = next_round(run)
     model = place.trainer.model
-    normalised, plain_sums, shares = Moments(start), Moments(start), []
+    normalised, plain_sums, even, shares = Moments(start), Moments(start), Moments(start), []
+    adaptive = distillation.weighting == "adaptive"
     for number, k in enumerate(ids, 1):
         local = data.client(k)
         inputs = arranged(to_float(send(local.inputs, start.device), data.mean, data.std, start.dtype))
         targets = send(local.targets, start.device)
         prior = label_shares(targets, data.num_classes, start.dtype)
-        ce, asd, factor = gradients(model, end, start, inputs, targets, prior, distillation, batch_size)
-        normalised.add(ce, asd)
-        plain_sums.add(ce, asd, factor)
+        found = gradients(model, end, start, inputs, targets, prior, distillation, batch_size, beside=adaptive)
+        normalised.add(found.ce, found.asd)
+        plain_sums.add(found.ce, found.asd, found.factor)
+        if found.uniform is not None:
+            even.add(found.ce, found.uniform)
         shares.append(prior.double().cpu())
         tell("gradients of clients", number, len(ids))
     weight = config.distillation.weight if config.distillation else 0.0
@@ -143,8 +151,8 @@ def dissimilarity(
 
     def of_class(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         ones = torch.ones(data.num_classes, dtype=start.dtype, device=start.device)  # no share in these weights
-        ce, asd, factor = gradients(model, end, start, x, y, ones, distillation, batch_size)
-        return ce, asd * factor
+        found = gradients(model, end, start, x, y, ones, distillation, batch_size)
+        return found.ce, found.asd * found.factor
 
     label_ratio, support_ratio = label_ratios(torch.stack(shares))
     condition = Condition(
@@ -153,6 +161,10 @@ def dissimilarity(
         *class_gradients(inputs, targets, data.num_classes, len(start), of_class, seed, tell),
     )
     lambdas = tuple(sorted({*lambdas, weight}))
+
+    def curve(moments: Moments) -> Curve:
+        return Curve.of(moments.ratio(), lambdas, weight, len(ids), data.num_clients)
+
     return Dissimilarity(
         round=run.state.round + 1,
         clients=len(ids),
@@ -160,8 +172,9 @@ def dissimilarity(
         seed=seed,
         weight=weight,
         lambdas=lambdas,
-        normalised=Curve.of(normalised.ratio(), lambdas, weight, len(ids), data.num_clients),
-        unnormalised=Curve.of(plain_sums.ratio(), lambdas, weight, len(ids), data.num_clients),
+        normalised=curve(normalised),
+        unnormalised=curve(plain_sums),
+        uniform=curve(even) if adaptive else None,
         condition=condition,
     )
 
@@ -200,6 +213,15 @@ def next_round(run: OpenedRun) -> tuple[Tensor, Tensor]:
     return run.state.cloud, after.cloud
 
 
+class Gradients(NamedTuple):
+    """[P] each, over all samples of a client."""
+
+    ce: Tensor  # of the mean cross-entropy
+    asd: Tensor  # of sum_i alpha_i D_i, with alpha that sum to one
+    factor: float  # makes the weights of `asd` un-normalised, as a mean over the samples
+    uniform: Tensor | None  # of the mean of D_i
+
+
 def gradients(
     model: FlatModel,
     student: Tensor,
@@ -209,9 +231,9 @@ def gradients(
     prior: Tensor,
     distillation: Distillation,
     batch_size: int,
-) -> tuple[Tensor, Tensor, float]:
-    """At `student` [P], over all these samples: of the mean cross-entropy, and of sum_i alpha_i D_i with alpha that sum
-    to one; the last number makes the weights of the latter un-normalised, as a mean over the samples."""
+    beside: bool = False,
+) -> Gradients:
+    """At `student` [P]; `beside`: those of uniform weights too."""
     options = distillation.options()
     with model.holding(teacher) as module:
         cache = TeacherCache.build(
@@ -220,19 +242,23 @@ def gradients(
     adaptive = distillation.weighting == "adaptive"
     log_weight = cache.log_weight if adaptive else torch.zeros_like(cache.log_weight)
     total = log_weight.logsumexp(0)
-    ce, asd = torch.zeros_like(student), torch.zeros_like(student)
+    ce, asd, uniform = (torch.zeros_like(student) for _ in range(3))
     with model.holding(student) as module:
         module.eval()
         for rows in torch.arange(len(targets), device=targets.device).split(batch_size):
             logits, y = module(inputs[rows]), targets[rows]
             # A batch's own alpha sum to one: its part in those of all samples, and in their mean.
             part = float((log_weight[rows].logsumexp(0) - total).exp())
-            for into, weights, share in ((ce, (0.0, 1.0), len(rows) / len(targets)), (asd, (1.0, 0.0), part)):
+            even = len(rows) / len(targets)
+            terms = [(ce, (0.0, 1.0), options, even), (asd, (1.0, 0.0), options, part)]
+            if beside:
+                terms.append((uniform, (1.0, 0.0), options | {"weighting": "uniform"}, even))
+            for into, weights, keywords, share in terms:
                 model.gradient.zero_()
-                _, gradient = asd_loss_and_grad(logits, cache[rows], y, None, *weights, **options)
-                logits.backward(gradient, retain_graph=into is ce)
+                _, gradient = asd_loss_and_grad(logits, cache[rows], y, None, *weights, **keywords)
+                logits.backward(gradient, retain_graph=into is not terms[-1][0])
                 into.add_(model.gradient, alpha=share)
-    return ce, asd, float(total.exp() / len(targets))
+    return Gradients(ce, asd, float(total.exp() / len(targets)), uniform if beside else None)
 
 
 def _text(value: float | None, none: str = "undefined") -> str:

@@ -41,8 +41,9 @@ def dissimilarity_figure(results: Sequence[Mapping[str, Any]]) -> Figure:
     for number, result in enumerate(results):
         ratio, end = _ratio(result["normalised"]["ratio"]), max(*result["lambdas"], 1.0)
         grid = [end * i / 200 for i in range(201)]
-        points = [(x, value) for x in grid if (value := ratio(x)) is not None]
-        axes.plot(*zip(*points, strict=True), color=colour(number), linewidth=2, label=_label(result))
+        axes.plot(*_points(ratio, grid), color=colour(number), linewidth=2, label=_label(result))
+        if result.get("uniform"):
+            axes.plot(*_points(_ratio(result["uniform"]["ratio"]), grid), color=colour(number), linestyle=":")
         if (own := ratio(result["weight"])) is not None:
             axes.plot([result["weight"]], [own], "o", color=colour(number), markersize=6, clip_on=False)
     axes.axhline(1, color=GREY, linestyle=(0, (5, 4)), linewidth=1)
@@ -50,7 +51,10 @@ def dissimilarity_figure(results: Sequence[Mapping[str, Any]]) -> Figure:
     axes.set_xlim(left=0)
     axes.set_xlabel("weight of the distillation, lambda")
     axes.set_ylabel("$G_d$")
-    return _end(figure, axes, "Dashed: 1, all gradients equal. Dot: the lambda that the run was trained with.")
+    caption = "Dashed: 1, all gradients equal. Dot: the lambda that the run was trained with."
+    if any(result.get("uniform") for result in results):
+        caption += "\nDotted: the same with uniform weights; what lies between is due to ASD's weights."
+    return _end(figure, axes, caption)
 
 
 def _begin(title: str) -> tuple[Figure, Axes]:
@@ -69,6 +73,11 @@ def _end(figure: Figure, axes: Axes, caption: str) -> Figure:
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8)
     figure.text(_LEFT, 0.025, caption, fontsize=8, color=GREY)
     return figure
+
+
+def _points(ratio: Ratio, grid: Sequence[float]) -> tuple[list[float], list[float]]:
+    kept = [(x, value) for x in grid if (value := ratio(x)) is not None]
+    return [x for x, _ in kept], [value for _, value in kept]
 
 
 def _ratio(values: Mapping[str, Mapping[str, float]]) -> Ratio:

@@ -139,7 +139,7 @@ def test_gradients_are_those_of_the_written_out_objective(weighting: str, batch_
     student, teacher = (torch.randn(len(model), dtype=torch.float64) for _ in range(2))
     x, y = torch.randn(8, 4, dtype=torch.float64), torch.tensor([0, 0, 0, 0, 0, 1, 1, 2])
     prior = vector(5 / 8, 2 / 8, 1 / 8)
-    found = gradients(model, student, teacher, x, y, prior, Distillation(7.0, weighting=weighting), batch_size)
+    found = gradients(model, student, teacher, x, y, prior, Distillation(7.0, weighting=weighting), batch_size, True)
 
     def logits(parameters: Tensor) -> Tensor:
         result: Tensor = torch.func.functional_call(model.module, model.views(parameters), (x,))
@@ -152,21 +152,24 @@ def test_gradients_are_those_of_the_written_out_objective(weighting: str, batch_
     hat = torch.exp((u * u.log()).sum(-1)) / prior[y] if weighting == "adaptive" else torch.ones(8, dtype=torch.float64)
     (ce,) = torch.autograd.grad(F.cross_entropy(logits(leaf), y), leaf)
     (asd,) = torch.autograd.grad((hat / hat.sum() * divergence).sum(), leaf, retain_graph=True)
-    (unnormalised,) = torch.autograd.grad((hat * divergence).mean(), leaf)
-    torch.testing.assert_close(found[0], ce)
-    torch.testing.assert_close(found[1], asd)
-    torch.testing.assert_close(found[2] * found[1], unnormalised)
+    (unnormalised,) = torch.autograd.grad((hat * divergence).mean(), leaf, retain_graph=True)
+    (uniform,) = torch.autograd.grad(divergence.mean(), leaf)
+    torch.testing.assert_close(found.ce, ce)
+    torch.testing.assert_close(found.asd, asd)
+    torch.testing.assert_close(found.factor * found.asd, unnormalised)
+    torch.testing.assert_close(found.uniform, uniform)
 
 
 def test_at_the_teacher_itself_lambda_does_not_matter(run: OpenedRun) -> None:
     data, at = run.place.data, run.state.cloud
     local = data.client(0)
     prior = torch.bincount(local.targets, minlength=data.num_classes) / len(local)
-    ce, asd, _ = gradients(
+    found = gradients(
         run.place.trainer.model, at, at, local.inputs.double(), local.targets, prior.double(), term(run), 50
     )
-    assert float(asd.abs().max()) < 1e-12
-    assert float(ce.norm()) > 1e-3
+    assert float(found.asd.abs().max()) < 1e-12
+    assert float(found.ce.norm()) > 1e-3
+    assert found.uniform is None
 
 
 def test_the_next_round_is_the_one_that_the_run_would_have_made(tmp_path: Path) -> None:
@@ -193,7 +196,9 @@ def test_a_run_is_measured_as_defined(run: OpenedRun) -> None:
     assert found.lambdas == (0.0, 2.0, 5.0)
     start, end = next_round(run)
     data, flat = run.place.data, run.place.trainer.model
-    for at, value in zip(found.lambdas, found.normalised.values, strict=True):
+    assert found.uniform is not None
+    both = [(found.normalised.values, "adaptive"), (found.uniform.values, "uniform")]
+    for at, value, weighting in ((x, v, w) for values, w in both for x, v in zip(found.lambdas, values, strict=True)):
         leaves = []
         for k in range(12):
             local = data.client(k)
@@ -201,7 +206,9 @@ def test_a_run_is_measured_as_defined(run: OpenedRun) -> None:
             prior = torch.bincount(local.targets, minlength=data.num_classes) / len(local)
             leaf = end.clone().requires_grad_()
             student, teacher = (torch.func.functional_call(flat.module, flat.views(w), (x,)) for w in (leaf, start))
-            loss = reference.asd_objective(student, teacher.detach(), local.targets, prior.double(), at)
+            loss = reference.asd_objective(
+                student, teacher.detach(), local.targets, prior.double(), at, weighting=weighting
+            )
             leaves.append(torch.autograd.grad(loss, leaf)[0])
         stacked = torch.stack(leaves)
         assert value == pytest.approx(float(stacked.square().sum(1).mean() / stacked.mean(0).square().sum()))
@@ -289,7 +296,8 @@ def test_bad_options_are_refused(run: OpenedRun, monkeypatch: pytest.MonkeyPatch
 def test_the_figure_shows_the_curve_and_the_runs_own_lambda(run: OpenedRun) -> None:
     result: dict[str, Any] = dissimilarity(run, samples=50).to_dict()
     figure = dissimilarity_figure([{**result, "label": "FedAvg+ASD"}])
-    curve, dot, one = figure.axes[0].lines
+    curve, uniform, dot, one = figure.axes[0].lines
+    assert uniform.get_ydata()[-1] == pytest.approx(result["uniform"]["values"][-1])
     assert curve.get_ydata()[0] == pytest.approx(result["normalised"]["values"][0])
     assert list(dot.get_xdata()) == [2.0]
     assert list(one.get_ydata()) == [1, 1]
