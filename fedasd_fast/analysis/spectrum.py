@@ -7,7 +7,7 @@ seeds, progress, a standard error, and errors that say what to do.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,10 +37,17 @@ class Passes:
     def __init__(self, inputs: Tensor, targets: Tensor, batch_size: int) -> None:
         self._batches = list(zip(inputs.split(batch_size), targets.split(batch_size), strict=True))
         self.done = 0
+        self._told: Callable[[], None] = lambda: None
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         yield from self._batches
         self.done += 1
+        self._told()
+
+    def tell(self, tell: Tell, what: str, total: int | None) -> None:
+        """After each pass from here on, how many there were since."""
+        first = self.done
+        self._told = lambda: tell(what, self.done - first, total)
 
 
 def hessian_operator(module: nn.Module, batches: Passes, number: int, loss: nn.Module | None = None) -> Any:
@@ -72,36 +79,35 @@ def spectrum(
 
     Probes for the trace end when its standard error is `trace_tolerance` of it (at least ten are made).
     """
+
+    def begins(what: str, products: int | None) -> None:
+        if passes:
+            passes.tell(tell, what, products)
+
     size = int(operator.shape[0])
     if size < 3:
         raise SimulationError(f"the model has {size} parameters; expected at least 3 to estimate a spectrum")
-    largest = top_eigenvalues(operator, min(top, size - 2), seed, tell, passes)
-    trace, error, made = trace_of(operator, probes, trace_tolerance, seed, tell)
+    begins("top eigenvalues, products", None)
+    largest = top_eigenvalues(operator, min(top, size - 2), seed)
+    begins("trace, probes", probes)
+    trace, error, made = trace_of(operator, probes, trace_tolerance, seed)
     steps = min(lanczos_steps, size)
-    grid, density, smallest = density_of(operator, steps, lanczos_runs, points, largest[0], seed, tell)
+    begins("density, Lanczos steps", lanczos_runs * steps)
+    grid, density, smallest = density_of(operator, steps, lanczos_runs, points, largest[0], seed)
     return Spectrum(largest, smallest, trace, error, made, grid, density)
 
 
-def top_eigenvalues(
-    operator: Any, number: int, seed: int, tell: Tell = silent, passes: Passes | None = None
-) -> tuple[float, ...]:
+def top_eigenvalues(operator: Any, number: int, seed: int) -> tuple[float, ...]:
     """The algebraically largest, falling, each to a thousandth."""
     try:
-        from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+        from scipy.sparse.linalg import ArpackNoConvergence, eigsh
     except ImportError:
         raise _missing() from None
-    # ARPACK keeps its vectors orthogonal in float64; the products have the precision of the model.
-    plain_operator = operator.to_scipy(np.float64)
-
-    def product(vector: np.ndarray[Any, Any]) -> Any:
-        result = plain_operator @ vector
-        tell("top eigenvalues, products", passes.done if passes else 0, None)
-        return result
-
-    watched = LinearOperator(plain_operator.shape, matvec=product, dtype=np.float64)
     start = generator(seed, Stream.ANALYSIS, 1).standard_normal(operator.shape[0])
     try:
-        found = eigsh(watched, k=number, which="LA", v0=start, tol=1e-3, return_eigenvectors=False)
+        # ARPACK keeps its vectors orthogonal in float64; the products have the precision of the model.
+        plain_operator = operator.to_scipy(np.float64)
+        found = eigsh(plain_operator, k=number, which="LA", v0=start, tol=1e-3, return_eigenvectors=False)
     except ArpackNoConvergence as error:
         raise SimulationError(
             f"only {len(error.eigenvalues)} of {number} top eigenvalues were found; ask for fewer (hessian.top=1) or "
@@ -110,7 +116,7 @@ def top_eigenvalues(
     return tuple(sorted(map(float, found), reverse=True))
 
 
-def trace_of(operator: Any, probes: int, tolerance: float, seed: int, tell: Tell = silent) -> tuple[float, float, int]:
+def trace_of(operator: Any, probes: int, tolerance: float, seed: int) -> tuple[float, float, int]:
     """Hutchinson's estimate with Rademacher probes, its standard error, and how many probes were made."""
     from curvlinops import hutchinson_trace
 
@@ -118,7 +124,6 @@ def trace_of(operator: Any, probes: int, tolerance: float, seed: int, tell: Tell
     with torch_seeded(seed, Stream.ANALYSIS, 2):
         while len(values) < max(2, probes):
             values.append(float(hutchinson_trace(operator, num_matvecs=1)))  # one by one: they tell the error
-            tell("trace, probes", len(values), probes)
             error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.inf
             if len(values) >= 10 and error <= tolerance * abs(float(np.mean(values))):
                 break
@@ -126,17 +131,13 @@ def trace_of(operator: Any, probes: int, tolerance: float, seed: int, tell: Tell
 
 
 def density_of(
-    operator: Any, steps: int, runs: int, points: int, largest: float, seed: int, tell: Tell = silent
+    operator: Any, steps: int, runs: int, points: int, largest: float, seed: int
 ) -> tuple[tuple[float, ...], tuple[float, ...], float]:
     """Eigenvalues, the density of the spectrum there, and the smallest node of the quadrature."""
     from curvlinops.papyan2020traces.spectrum import fast_lanczos, lanczos_approximate_spectrum_from_iter
 
-    nodes: list[tuple[Tensor, Tensor]] = []
     with torch_seeded(seed, Stream.ANALYSIS, 3):
-        for number in range(runs):
-            tell(f"density, {steps} Lanczos steps each, runs", number, runs)
-            nodes.append(_whole(*fast_lanczos(operator, steps)))
-    tell(f"density, {steps} Lanczos steps each, runs", runs, runs)
+        nodes = [_whole(*fast_lanczos(operator, steps)) for _ in range(runs)]
     smallest = min(float(values.min()) for values, _ in nodes)
     ends = smallest, max(largest, *(float(values.max()) for values, _ in nodes))
     # kappa, margin: those of Papyan (2020), which curvlinops' own functions have as defaults.

@@ -7,6 +7,7 @@ import contextlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -223,10 +224,7 @@ def pictures(whole: Grid, runs: Mapping[tuple[str, int], Run], out: Path, found:
     model = found.numbers[0].model
     for where, curves in panels(whole):
         shown = [
-            Run(label, run.config, run.metrics, run.out)
-            for label, cell in curves
-            for (name, _), run in runs.items()
-            if name == cell.name
+            replace(run, label=label) for label, cell in curves for (name, _), run in runs.items() if name == cell.name
         ]
         paper = {label: number.paper for label, cell in curves if (number := numbers[cell.label]).drawable}
         rounds = max((numbers[cell.label].paper_rounds or 0 for _, cell in curves), default=0) or None

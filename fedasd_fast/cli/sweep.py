@@ -7,6 +7,7 @@ import csv
 import itertools
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     runs = []
     for point, config in todo:
         found = ensure(config, out / f"{folder_name(point)}-seed{config.seed}", arguments)
-        runs.append(Run(label(point), found.config, found.metrics, found.out))
+        runs.append(replace(found, label=label(point)))
         save_csv(out / "results.csv", [point for point, _ in todo], runs)
     paper = {run.label: cell for run in runs if (cell := presets.expected(run.config)) and cell.comparable}
     model = shown_model(first, next((cell.model for cell in paper.values()), "all"))
