@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..report.curves import GREY, colour, new_figure
+from ..drawing import GREY, colour, new_figure
 from .ratio import Parabola, Ratio
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
-from ..report.curves import GREY, colour, new_figure
-from ..report.runs import MODELS, pretty
+from ..drawing import GREY, colour, new_figure
+from ..names import MODELS, pretty
 from ..typed import ConfigError
 from .clients import GROUPS
 

@@ -69,8 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _save(name: str, folder: Path, values: dict[str, Any], method: str) -> None:
     from ..analysis import registry
-    from ..report import curves
-    from ..report.runs import pretty
+    from ..drawing import save
+    from ..names import pretty
     from ..simulation.checkpoint import write_atomically
 
     path = folder / "analysis" / f"{name}.json"
@@ -83,7 +83,7 @@ def _save(name: str, folder: Path, values: dict[str, Any], method: str) -> None:
         print(f"no picture: {error}")
     else:
         if figure is not None:
-            print(f"  picture          {curves.save(figure, path.with_suffix('.png'))}")
+            print(f"  picture          {save(figure, path.with_suffix('.png'))}")
 
 
 def _samples(text: str) -> int | None:

@@ -8,7 +8,8 @@ from typing import Any
 
 from .. import presets
 from ..config import Config
-from ..report.runs import Run, pretty, shown_model
+from ..names import pretty
+from ..report.runs import Run, shown_model
 from ..report.table import results_table
 from ..typed import ConfigError
 from .running import draw, ensure

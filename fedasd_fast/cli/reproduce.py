@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import presets
+from ..names import pretty
 from ..report import over, page
 from ..report.curves import setting_text
-from ..report.runs import Run, pretty
+from ..report.runs import Run
 from ..reproduce.beside import results
 from ..reproduce.budget import Plan, choose, duration, existing, paces, seconds
 from ..reproduce.grid import SEEDS, Cell, Grid, grid, names

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..config import Config
+from ..names import pretty
 from ..report.curves import setting_text
-from ..report.runs import pretty
 from ..typed import ConfigError
 from .running import finish, follow, start
 from .settings import add_running, add_settings, configuration, free_folder, usual_folder

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from .. import presets
 from ..callbacks import Callback, Progress, TensorBoard, WandB
 from ..config import Config
+from ..drawing import save
+from ..names import pretty
 from ..report import curves
-from ..report.runs import Run, pretty, read, shown_model
+from ..report.runs import Run, read, shown_model
 from ..typed import ConfigError
 
 if TYPE_CHECKING:
@@ -104,7 +106,7 @@ def picture(path: Path, make: Callable[[], Figure]) -> None:
     except ModuleNotFoundError as error:
         print(f"no picture: {error}")
     else:
-        print(f"  picture   {curves.save(figure, path)}")
+        print(f"  picture   {save(figure, path)}")
 
 
 def summary(run: Run, paper: presets.Expected | None) -> str:

@@ -1,25 +1,18 @@
-"""Figures of accuracy against rounds.  Built on Figure alone: no pyplot, no global state, no display."""
+"""Figures of accuracy against rounds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..config import Config
-from .runs import MODELS, Run
+from ..drawing import GREY, colour, new_figure
+from ..names import MODELS
+from .runs import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-# Okabe and Ito's colours, told apart with any kind of colour vision; the yellow is too pale for lines.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-GREY = "#666666"
-
-
-def colour(number: int) -> str:
-    return PALETTE[number % len(PALETTE)]
 
 
 def accuracy_figure(
@@ -65,26 +58,6 @@ def accuracy_figure(
     figure.text(0.72 / width, 0.875, subtitle or "", fontsize=9, color=GREY)
     figure.text(0.72 / width, 0.025, "; ".join(caption) + ".", fontsize=8, color=GREY)
     return figure
-
-
-def new_figure(width: float = 8.0, height: float = 4.5) -> Figure:
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ModuleNotFoundError(
-            "figures need matplotlib, which is not installed: pip install 'fedasd-fast[simulation]'"
-        ) from None
-    figure = Figure(figsize=(width, height), dpi=150, facecolor="white")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def save(figure: Figure, path: str | Path) -> Path:
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-    return path
 
 
 def setting_text(configs: Sequence[Config]) -> str:
@@ -162,9 +135,9 @@ def _label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], gap: float =
     ends = sorted(ends, key=lambda end: end[0])
     gap, size = (gap, 9) if gap * len(ends) <= 1 else (1 / len(ends), 6)
     lines = [(value - low) / (high - low) for value, _, _ in ends]
-    for line, height, (_, text, colour) in zip(lines, _apart(lines, gap), ends, strict=True):
-        axes.plot((1.005, 1.025), (line, height), transform=axes.transAxes, color=colour, linewidth=0.7, clip_on=False)
-        axes.text(1.03, height, text, transform=axes.transAxes, va="center", fontsize=size, color=colour)
+    for line, height, (_, text, ink) in zip(lines, _apart(lines, gap), ends, strict=True):
+        axes.plot((1.005, 1.025), (line, height), transform=axes.transAxes, color=ink, linewidth=0.7, clip_on=False)
+        axes.text(1.03, height, text, transform=axes.transAxes, va="center", fontsize=size, color=ink)
 
 
 def _apart(heights: Sequence[float], gap: float) -> list[float]:

@@ -14,8 +14,9 @@ from typing import Any
 import yaml
 
 from .. import presets
+from ..names import pretty
 from ..typed import ConfigError
-from .runs import Run, pretty, read, shown_model
+from .runs import Run, read, shown_model
 
 
 @dataclass(frozen=True)

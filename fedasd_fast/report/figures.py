@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from .curves import GREY, PALETTE, colour, new_figure
+from ..drawing import GREY, PALETTE, colour, new_figure
 from .runs import Run
 
 if TYPE_CHECKING:

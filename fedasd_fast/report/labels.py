@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .. import drawing
+from ..drawing import GREY, new_figure
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -20,7 +23,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 BUBBLES = (30, 20)  # at most so many clients and classes
 COLUMNS = 1000  # of a heat map, about its width in pixels
-BLUE, INK, GREY = "#08519c", "#222222", "#666666"
+BLUE, INK = "#08519c", "#222222"
 
 
 def draw(counts: ArrayLike, title: str) -> Figure:
@@ -28,7 +31,7 @@ def draw(counts: ArrayLike, title: str) -> Figure:
     table = np.asarray(counts)
     if table.ndim != 2 or table.size == 0 or table.min() < 0:
         raise ValueError(f"counts have shape {table.shape}; expected [clients, classes], 0 or more samples in each")
-    figure = _figure()
+    figure = new_figure(10, 5.2)
     axes = figure.add_axes((0.07, 0.125, 0.91, 0.735))
     if table.shape[0] <= BUBBLES[0] and table.shape[1] <= BUBBLES[1]:
         _bubbles(axes, table)
@@ -45,9 +48,7 @@ def draw(counts: ArrayLike, title: str) -> Figure:
 
 def save(counts: ArrayLike, title: str, path: str | Path) -> Path:
     """The picture as a file; its ending (.png, .svg, .pdf) says which kind."""
-    figure = draw(counts, title)
-    figure.savefig(path, dpi=150)
-    return Path(path)
+    return drawing.save(draw(counts, title), path)
 
 
 def caption(counts: ArrayLike) -> str:
@@ -104,11 +105,3 @@ def _heat_map(figure: Figure, axes: Axes, table: Array) -> None:
     bar.set_label("samples (white: none)", color=INK)
     bar.outline.set_visible(False)
     bar.ax.tick_params(color=GREY, labelcolor=INK)
-
-
-def _figure() -> Figure:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("figures need matplotlib; pip install 'fedasd-fast[simulation]'") from error
-    return Figure(figsize=(10, 5.2), facecolor="white")

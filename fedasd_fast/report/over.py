@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .curves import GREY, PALETTE, colour, new_figure
-from .runs import MODELS, pretty
+from ..drawing import GREY, PALETTE, colour, new_figure
+from ..names import MODELS, pretty
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,10 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from ..names import MODELS
 from ..presets import Expected
 from .experiments import Experiment
 from .html import Html, element, joined, section, table
-from .runs import MODELS, Run
+from .runs import Run
 from .table import mean_text
 
 

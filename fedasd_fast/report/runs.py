@@ -10,15 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..config import Config, from_yaml
+from ..names import pretty
 from ..typed import ConfigError
-
-_NAMES = {"fedavg": "FedAvg", "fedprox": "FedProx", "fedntd": "FedNTD", "feddyn": "FedDyn", "fedsam": "FedSAM",
-          "feddisco": "FedDisco", "fedspeed": "FedSpeed", "scaffold": "SCAFFOLD"}  # fmt: skip
-MODELS = {
-    "all": "average over all clients of their last models",
-    "sel": "average of the round's participants",
-    "cloud": "the model that the server sends",
-}
 
 
 @dataclass(frozen=True)
@@ -64,12 +57,6 @@ class Run:
         """How many clients a second of training serves."""
         seconds = self.total("seconds")
         return self.total("client_updates") / seconds if seconds else 0.0
-
-
-def pretty(method: str) -> str:
-    """fedavg+asd as FedAvg+ASD."""
-    base, plus, _ = method.partition("+asd")
-    return _NAMES.get(base, base) + ("+ASD" if plus else "")
 
 
 def read(folder: str | Path, label: str | None = None) -> Run:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..config import Config
+from ..names import MODELS
 from ..typed import ConfigError
 from . import analyses, figures, labels, results
 from .album import Album
@@ -17,7 +18,7 @@ from .experiments import Experiment
 from .figures import Curve
 from .html import Html, details, element, joined, section, table
 from .repeat import details_of
-from .runs import MODELS, Run
+from .runs import Run
 
 _MOST_CLIENTS = 2000  # in a picture; of a larger population, evenly spread ones
 _BAND = " The band reaches from the lowest to the highest seed, the line is their mean."

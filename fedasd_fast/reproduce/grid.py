@@ -17,7 +17,7 @@ import yaml
 
 from .. import presets
 from ..config import Config, parse_overrides
-from ..report.runs import pretty
+from ..names import pretty
 from ..typed import ConfigError, merge, nearest
 
 SEEDS = (2024, 2025, 2026)  # three, as in the paper

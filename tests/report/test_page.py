@@ -11,9 +11,9 @@ import pytest
 
 from fedasd_fast import presets
 from fedasd_fast.config import ASD, Config, parse_overrides
+from fedasd_fast.drawing import new_figure
 from fedasd_fast.report import analyses, figures, page
 from fedasd_fast.report.album import Album, inline
-from fedasd_fast.report.curves import new_figure
 from fedasd_fast.report.experiments import Experiment, experiments, find
 from fedasd_fast.report.html import Html
 from fedasd_fast.report.repeat import command, settings

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fedasd_fast.report.runs import Run, pretty, read, read_rows, shown_model
+from fedasd_fast.names import pretty
+from fedasd_fast.report.runs import Run, read, read_rows, shown_model
 from fedasd_fast.report.table import Table, mean_text, results_table
 from fedasd_fast.typed import ConfigError
 
