@@ -12,7 +12,7 @@ from ..names import pretty
 from ..report.runs import Run, shown_model
 from ..report.table import results_table
 from ..typed import ConfigError
-from .running import draw, ensure
+from .running import draw, ensure, write_page
 from .settings import add_running, add_settings, configuration
 
 _HELP = "comma-separated; `all`: those of the preset's table (default: the preset's method without and with ASD)"
@@ -81,3 +81,4 @@ def show(runs: list[Run], out: Path) -> None:
             print(f"paper, {label}: {found}")
     rounds = example.rounds if example else None
     draw(out / "compare.png", runs, model=model, paper=lines, paper_rounds=rounds, title=config.name)
+    write_page(runs, out, title=config.name)

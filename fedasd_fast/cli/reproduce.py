@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping
@@ -13,7 +12,7 @@ from typing import Any
 
 from .. import presets
 from ..names import pretty
-from ..report import over, page
+from ..report import over
 from ..report.curves import setting_text
 from ..report.runs import Run
 from ..reproduce.beside import results
@@ -22,7 +21,7 @@ from ..reproduce.grid import SEEDS, Cell, Grid, grid, names
 from ..reproduce.results import Results
 from ..typed import ConfigError
 from .compare import seeds as parsed_seeds
-from .running import draw, ensure, picture, refuse_other_settings
+from .running import draw, ensure, picture, refuse_other_settings, write_page
 from .settings import add_running
 from .sweep import MOST_CURVES
 
@@ -206,16 +205,8 @@ def show(whole: Grid, plan: Plan, runs: Mapping[tuple[str, int], Run], out: Path
     found = results(whole, plan, runs, command)
     tell(found, out)
     pictures(whole, runs, out, found)
-    folders = [run.out for run in runs.values() if run.out]
-    with contextlib.suppress(ImportError):  # matplotlib, of which `pictures` has told
-        written = page.write(
-            folders,
-            out / "report.html",
-            title=whole.name,
-            data_dir=whole.cells[0].config.data_dir,
-            first=found.section(),
-        )
-        print(f"  page      {written.path}")
+    data_dir = whole.cells[0].config.data_dir
+    write_page(runs.values(), out, title=whole.name, data_dir=data_dir, first=found.section())
     return 0
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from ..callbacks import Callback, Progress, TensorBoard, WandB
 from ..config import Config
 from ..drawing import save
 from ..names import pretty
-from ..report import curves
+from ..report import curves, page
 from ..report.runs import Run, read, shown_model
 from ..typed import ConfigError
 
@@ -92,6 +93,7 @@ def finish(run: Run) -> None:
     print(text)
     rounds = paper.rounds if paper else None
     draw(run.out / "accuracy.png", [run], model=model, paper=line, paper_rounds=rounds, title=title)
+    write_page([run], run.out, title=title)
 
 
 def draw(path: Path, runs: list[Run], **options: Any) -> None:
@@ -107,6 +109,13 @@ def picture(path: Path, make: Callable[[], Figure]) -> None:
         print(f"no picture: {error}")
     else:
         print(f"  picture   {save(figure, path)}")
+
+
+def write_page(runs: Iterable[Run], out: Path, **options: Any) -> None:
+    """out/report.html; without matplotlib there is none, and `picture` has said so."""
+    folders = [run.out for run in runs if run.out]
+    with contextlib.suppress(ModuleNotFoundError):
+        print(f"  page      {page.write(folders, out / 'report.html', **options).path}")
 
 
 def summary(run: Run, paper: presets.Expected | None) -> str:

@@ -21,7 +21,7 @@ from ..report.runs import Run, shown_model
 from ..report.table import results_table
 from ..typed import ConfigError
 from .compare import seeds
-from .running import draw, ensure, picture
+from .running import draw, ensure, picture, write_page
 from .settings import add_running, add_settings, configuration
 
 MOST_CURVES = 12  # more cannot be told apart in one picture
@@ -67,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         title, common = f"{first.name}: sweep", setting_text([run.config for run in runs])
         picture(out / "over.png", lambda: over_figure(there, numbers, model=model, title=title, subtitle=common))
     print(f"  numbers   {out / 'results.csv'}")
+    write_page(runs, out, title=f"{first.name}: sweep")
     return 0
 
 

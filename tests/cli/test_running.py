@@ -30,7 +30,7 @@ def test_a_run_leaves_everything_in_its_folder(fedasd: Fedasd) -> None:
     assert code == 0
     folder = Path("runs/quickstart-fedavg+asd-seed0")
     assert [row["round"] for row in metrics(folder)] == [1, 2]
-    for name in ("config.yaml", "accuracy.png", "summary.txt"):
+    for name in ("config.yaml", "versions.jsonl", "accuracy.png", "summary.txt", "report.html"):
         assert (folder / name).stat().st_size > 0
     assert "quickstart: FedAvg+ASD, seed 0, 2 of 2 rounds" in out
     assert f"sel {metrics(folder)[-1]['acc_sel']:.2f} %" in out
@@ -96,7 +96,7 @@ def test_compare_repeats_nothing_and_resumes(fedasd: Fedasd, monkeypatch: pytest
     assert [len(metrics(folder)) for folder in Path("both").iterdir()] == [1]
     code, out, _ = fedasd(*words, "--quiet")
     assert code == 0
-    folders = {folder.name for folder in Path("both").iterdir() if folder.is_dir()}
+    folders = {path.parent.name for path in Path("both").glob("*/config.yaml")}
     assert folders == {f"{method}-seed{seed}" for method in ("fedavg", "fedavg+asd") for seed in (0, 1)}
     assert all(len(metrics(Path("both") / folder)) == 2 for folder in folders)
     assert Path("both/compare.png").stat().st_size > 0
@@ -136,6 +136,7 @@ def test_the_values_of_a_sweep() -> None:
 def test_the_summary_has_the_papers_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = presets.load("cifar100-500clients", ["rounds=10"])
     row = {"round": 10, "acc_all": 9.0, "acc_sel": 8.5, "acc_cloud": 8.5, "seconds": 4.0, "client_updates": 50}
+    (tmp_path / "config.yaml").write_text(config.to_yaml())
     running.finish(Run("FedAvg+ASD", config, [row], tmp_path))
     out = capsys.readouterr().out
     assert "paper     31.28 % (Table 4, model sel, 1000 rounds; here other augment, rounds, teacher)" in out
@@ -146,8 +147,11 @@ def test_a_run_without_matplotlib_is_a_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    running.finish(Run("FedAvg", Config(rounds=0), [], tmp_path))
+    config = Config(rounds=0)
+    (tmp_path / "config.yaml").write_text(config.to_yaml())
+    running.finish(Run("FedAvg", config, [], tmp_path))
     out = capsys.readouterr().out
+    assert not (tmp_path / "report.html").exists()
     assert "accuracy  not evaluated" in out
     assert "no picture: figures need matplotlib" in out
 
