@@ -25,14 +25,16 @@ def hessian_figure(results: Sequence[Mapping[str, Any]]) -> Figure:
     for number, result in enumerate(results):
         spectrum = result["spectrum"]
         density = [max(value, _FLOOR) for value in spectrum["density"]]
-        name = f"{_label(result)}\ntop {spectrum['top'][0]:.3g}, trace {spectrum['trace']:.4g}"
+        trace = spectrum["trace"]
+        shown = f"{trace:,.0f}" if abs(trace) >= 1000 else f"{trace:.4g}"
+        name = f"{_label(result)}\ntop {spectrum['top'][0]:.3g}, trace {shown}"
         axes.semilogy(spectrum["grid"], density, color=colour(number), linewidth=1.4, label=name)
         axes.plot(spectrum["top"], [2 * _FLOOR] * len(spectrum["top"]), "|", color=colour(number), markersize=9)
     axes.set_ylim(bottom=_FLOOR)
     axes.set_xlabel("eigenvalue")
     axes.set_ylabel("density")
-    shown = sorted({f"{result['samples']} training samples" for result in results})
-    return _end(figure, axes, f"Ticks: the largest eigenvalues. Cross-entropy on {', '.join(shown)}.")
+    samples = sorted({f"{result['samples']} training samples" for result in results})
+    return _end(figure, axes, f"Ticks: the largest eigenvalues. Cross-entropy on {', '.join(samples)}.")
 
 
 def dissimilarity_figure(results: Sequence[Mapping[str, Any]]) -> Figure:
