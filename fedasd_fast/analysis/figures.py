@@ -55,7 +55,7 @@ def dissimilarity_figure(results: Sequence[Mapping[str, Any]]) -> Figure:
     axes.set_ylabel("$G_d$")
     caption = "Dashed: 1, all gradients equal. Dot: the lambda that the run was trained with."
     if any(result.get("uniform") for result in results):
-        caption += "\nDotted: the same with uniform weights; what lies between is due to ASD's weights."
+        caption += " Dotted: with uniform weights."
     return _end(figure, axes, caption)
 
 

@@ -6,6 +6,7 @@ Lines are told apart by colour and by marker; of several methods, each has a col
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 MOST_LINES = 8  # more cannot be told apart
 WIDTH, PLOT, ROW = 5.0, 2.5, 0.22  # inches: of the figure, height of the axes, of a line of the legend
+_LETTERS = 48  # of a line of the legend
 _MARKERS = "osD^vPX*"
 
 Curve: TypeAlias = dict[int, float]  # by round
@@ -68,7 +70,7 @@ def over_rounds(
         if seeds:
             line, last = _draw(axes, seeds, look[label], place / len(labels))
             handles.append(line)
-            names.append(f"{label}  {last:.{digits}f}" + _paper_text(paper.get(label)))
+            names.append(_name(label, f"{last:.{digits}f}", paper.get(label)))
     axes.set_xlim(0, max([1, *(run.config.rounds for run in runs)]))
     axes.set_xlabel("round")
     axes.set_ylabel(ylabel)
@@ -190,8 +192,14 @@ def _draw(axes: Axes, seeds: Sequence[Curve], style: Style, offset: float) -> tu
 
 
 def legend_rows(labels: Sequence[str], paper: bool) -> int:
-    columns = _columns([f"{label}  00.0" + _paper_text(0.0 if paper else None) for label in labels])
-    return -(-len(labels) // columns)
+    names = [_name(label, "00.0", 0.0 if paper else None) for label in labels]
+    lines = sum(name.count("\n") + 1 for name in names)
+    return -(-lines // _columns(names))
+
+
+def _name(label: str, value: str, paper: float | None) -> str:
+    """In the legend; a name of many settings takes several lines."""
+    return textwrap.fill(f"{label}  {value}" + _paper_text(paper), _LETTERS)
 
 
 def _columns(names: Sequence[str]) -> int:

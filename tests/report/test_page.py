@@ -364,3 +364,14 @@ def test_folders_are_searched_but_not_inside_runs(tmp_path: Path) -> None:
     runs, broken = find([tmp_path])
     assert [run.out for run in runs] == [outer]
     assert not broken
+
+
+def test_a_long_name_stays_inside_the_picture() -> None:
+    label = "FedAvg+ASD, augment=epoch, asd.weight=30.0, teacher=recompute"
+    run = made_run(label, {5: 20.0, 10: 31.0})
+    figure = figures.over_rounds([run], figures.accuracy("all"), title="", ylabel="", paper={label: 31.3})
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+    assert 0 <= box.y0 < box.y1 < figure.axes[0].get_window_extent().y0
