@@ -39,8 +39,10 @@ def made_with(run: Run) -> str:
     parts: list[str] = []
     for row in run.versions:
         named = ", ".join(f"{name} {version}" for name, version in row.items() if name != "round")
-        parts.append(f"from round {row['round'] + 1} on with {named}" if parts else f"Made with {named}")
-    return "; ".join(parts) + "." if parts else "With which versions it was made is not recorded."
+        parts.append(f"from round {row['round'] + 1} on with {named}" if row["round"] else f"with {named}")
+    if not run.versions or run.versions[0]["round"]:  # it was begun before they were
+        parts.insert(0, "with versions that were not recorded")
+    return f"Made {'; '.join(parts)}."
 
 
 def settings(config: Config) -> dict[str, Any]:

@@ -198,6 +198,12 @@ class TestSettings:
         said = made_with(read(run))
         assert said.startswith("Made with fedasd_fast ")
         assert re.search(r"; from round 9 on with .*torch 9\.0\.0", said)
+        (run / "versions.jsonl").unlink()
+        assert made_with(read(run)) == "Made with versions that were not recorded."
+        resume(run, {"rounds": 10})
+        assert made_with(read(run)).startswith(
+            "Made with versions that were not recorded; from round 10 on with fedasd"
+        )
 
     def test_changes_are_kept_without_a_checkpoint(self, run: Path) -> None:
         shutil.rmtree(run / "checkpoint")
