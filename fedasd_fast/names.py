@@ -1,4 +1,4 @@
-"""What methods and averaged models are called where people read them."""
+"""How methods, averaged models and numbers are written where people read them."""
 
 from __future__ import annotations
 
@@ -15,3 +15,8 @@ def pretty(method: str) -> str:
     """fedavg+asd as FedAvg+ASD."""
     base, plus, _ = method.partition("+asd")
     return _METHODS.get(base, base) + ("+ASD" if plus else "")
+
+
+def digits(value: float) -> str:
+    """Four digits; from a thousand on whole numbers, 12,161 rather than 1.216e+04."""
+    return f"{value:,.0f}" if abs(value) >= 999.95 else f"{value:.4g}"

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..names import digits
 from ..report import html
 from ..report.html import Html
 from ..report.table import Table
@@ -105,7 +106,7 @@ class Results:
             [
                 number.label,
                 *(
-                    f"{numbers[key]:.4g}" if key in numbers else "-"
+                    digits(numbers[key]) if key in numbers else "-"
                     for key in ("top_eigenvalue", "trace")
                     for numbers in (number.hessian, number.paper_hessian)
                 ),

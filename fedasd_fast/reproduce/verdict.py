@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 _UNKNOWN = 0.5  # points: root mean square of the deviations that the paper gives in tables 2 and 13
 _LEAST = 0.2  # of three seeds, a smaller deviation is luck itself
+_MOST = 5.0  # points: such scatter is a run that comes apart, and would excuse any difference
 _EVALUATIONS = 10
 _FEWEST = 5
 
@@ -16,6 +17,7 @@ RULE = (
     f"than three, at least the scatter of a run's last {_EVALUATIONS} evaluations around a straight line (an average "
     f"of few clients changes from round to round), or {_UNKNOWN} points if there are fewer than {_FEWEST} evaluations. "
     f"a is the paper's standard deviation, or b where it gives none. Both are at least {_LEAST} points. "
+    f"Unstable: within noise, but of more than {_MOST:g} points, which proves nothing. "
     "Not comparable: another number of rounds than the paper's, or other settings."
 )
 
@@ -47,5 +49,5 @@ def verdict(difference: float, paper_std: float | None, ours: float) -> str:
     theirs = ours if paper_std is None else paper_std
     limit = 2 * math.hypot(max(theirs, _LEAST), max(ours, _LEAST))
     if abs(difference) <= limit:
-        return f"within noise (±{limit:.2f})"
+        return f"{'within noise' if limit <= _MOST else 'unstable'} (±{limit:.2f})"
     return f"{'above' if difference > 0 else 'below'} the paper (noise ±{limit:.2f})"

@@ -38,6 +38,9 @@ def test_the_rule() -> None:
     assert verdict(-1.38, 0.66, 0.22) == "within noise (±1.39)"
     assert verdict(-1.5, None, 0.5) == "below the paper (noise ±1.41)"  # 0.5 each
     assert verdict(0.5, 0.01, 0.0) == "within noise (±0.57)"  # 0.2 each
+    assert verdict(1.0, 1.5, 2.0) == "within noise (±5.00)"
+    assert verdict(-16.9, None, 8.0) == "unstable (±22.63)"
+    assert verdict(-23.0, None, 8.0) == "below the paper (noise ±22.63)"
 
 
 def test_noise() -> None:
@@ -127,7 +130,7 @@ def test_flatness_comes_from_the_analysis(tmp_path: Path) -> None:
     (tmp_path / "analysis" / "hessian.json").write_text(json.dumps(analysed))
     found = ran(whole, {"fedavg": {1: 38.0}}, out=tmp_path)
     assert found.numbers[0].hessian == {"top_eigenvalue": 51.25, "trace": 8000.0}
-    assert found.flatness_table().rows == [["FedAvg", "51.25", "53.6", "8000", "8516"]]
+    assert found.flatness_table().rows == [["FedAvg", "51.25", "53.6", "8,000", "8,516"]]
     assert ran(whole, {"fedavg": {1: 38.0}}, out=tmp_path, rounds=510).numbers[0].hessian == {}  # of another model
 
 
