@@ -1,0 +1,75 @@
+"""python docs/results/takeover.py RUN: does one class take the model over, and do clients take it back?
+
+Of the model that the server would send next: the class that it predicts most, and how far that class's logit is above
+the mean of the others, on samples of other classes.  Then how one round of local training changes this lead.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fedasd_fast.analysis.clients import chosen
+from fedasd_fast.analysis.forgetting import place_for
+from fedasd_fast.analysis.opened import OpenedRun, opened
+from fedasd_fast.analysis.samples import training_samples
+from fedasd_fast.simulation.cohort import Task, train_client
+from fedasd_fast.simulation.round import server_of
+from fedasd_fast.simulation.threads import threads
+
+SAMPLES, CLIENTS, SEED = 1000, 20, 0
+VARIANTS = {  # method, weights of its distillation
+    "FedAvg": ("fedavg", "uniform"),
+    "FedAvg+ASD": ("fedavg+asd", "adaptive"),
+    "FedAvg+ASD, uniform weights": ("fedavg+asd", "uniform"),
+    "FedNTD": ("fedntd", "uniform"),
+    "FedNTD+ASD": ("fedntd+asd", "adaptive"),
+}
+
+
+def main(run: OpenedRun) -> None:
+    inputs, targets = training_samples(run, SAMPLES, SEED)
+    model, start = run.place.trainer.model, run.state.cloud
+
+    def logits(vector: Tensor) -> Tensor:
+        with model.holding(vector) as module, torch.inference_mode():
+            module.eval()
+            out: Tensor = module(inputs)
+            return out
+
+    found = torch.bincount(logits(start).argmax(1))
+    top = int(found.argmax())
+
+    def lead(vector: Tensor) -> Tensor:
+        z = logits(vector)[targets != top]
+        others = (z.sum(1) - z[:, top]) / (z.shape[1] - 1)
+        return (z[:, top] - others).mean()
+
+    before = lead(start)
+    print(
+        f"after round {run.state.round}: class {top} is predicted for {found[top]} of {len(targets)} training samples"
+    )
+    print(
+        f"its logit is {before:.2f} above the mean of the others, where it is wrong; after one round of local training"
+    )
+    server, epochs = server_of(run.place, run.state), run.place.config.local_epochs
+    config = run.place.config
+    for name, (method, weighting) in VARIANTS.items():
+        place = replace(run.place, config=config.replace(asd=replace(config.asd, weighting=weighting)))
+        place = place_for(place, method)
+        changes = torch.stack(
+            [
+                lead(train_client(place, server, Task(k, epochs, 1.0)).run.end) - before
+                for k in chosen(run.place.data, CLIENTS, SEED)
+            ]
+        )
+        print(f"  {name:<30}{changes.mean():+.2f} ± {changes.std() / len(changes) ** 0.5:.2f}")
+
+
+if __name__ == "__main__":
+    run = opened(sys.argv[1])
+    with threads(run.place.threads):
+        main(run)
