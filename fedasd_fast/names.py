@@ -17,6 +17,6 @@ def pretty(method: str) -> str:
     return _METHODS.get(base, base) + ("+ASD" if plus else "")
 
 
-def digits(value: float) -> str:
+def written(value: float) -> str:
     """Four digits; from a thousand on whole numbers, 12,161 rather than 1.216e+04."""
     return f"{value:,.0f}" if abs(value) >= 999.95 else f"{value:.4g}"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..drawing import GREY, colour, new_figure
-from ..names import digits
+from ..names import written
 from .ratio import Parabola, Ratio
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def hessian_figure(results: Sequence[Mapping[str, Any]]) -> Figure:
     for number, result in enumerate(results):
         spectrum = result["spectrum"]
         density = [max(value, _FLOOR) for value in spectrum["density"]]
-        name = f"{_label(result)}\ntop {spectrum['top'][0]:.3g}, trace {digits(spectrum['trace'])}"
+        name = f"{_label(result)}\ntop {spectrum['top'][0]:.3g}, trace {written(spectrum['trace'])}"
         axes.semilogy(spectrum["grid"], density, color=colour(number), linewidth=1.4, label=name)
         axes.plot(spectrum["top"], [2 * _FLOOR] * len(spectrum["top"]), "|", color=colour(number), markersize=9)
     axes.set_ylim(bottom=_FLOOR)

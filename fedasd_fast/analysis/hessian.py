@@ -20,7 +20,7 @@ from torch import nn
 
 from .. import presets
 from ..config import Config
-from ..names import digits
+from ..names import written
 from ..simulation.errors import SimulationError
 from ..typed import ConfigError, plain
 from .opened import OpenedRun
@@ -69,7 +69,7 @@ class Hessian:
             f"(loss {self.loss:.4f})",
             f"  top eigenvalues  {'  '.join(f'{value:.4g}' for value in s.top)}",
             f"  smallest         {s.smallest:.4g}",
-            f"  trace            {digits(s.trace)} ± {digits(s.trace_error)} ({s.probes} probes)",
+            f"  trace            {written(s.trace)} ± {written(s.trace_error)} ({s.probes} probes)",
             f"  cost             {self.products} products with vectors, {self.seconds:.1f} s",
         ]
         if p:

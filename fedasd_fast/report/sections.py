@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..config import Config
-from ..names import MODELS
+from ..names import MODELS, written
 from ..typed import ConfigError
 from . import analyses, figures, labels, results
 from .album import Album
@@ -243,7 +243,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _number(value: Any) -> str:
-    return f"{value:.5g}" if _is_number(value) else "-"
+    return written(value) if _is_number(value) else "-"
 
 
 def _last(curve: Curve, digits: int) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..names import digits
+from ..names import written
 from ..report import html
 from ..report.html import Html
 from ..report.table import Table
@@ -106,7 +106,7 @@ class Results:
             [
                 number.label,
                 *(
-                    digits(numbers[key]) if key in numbers else "-"
+                    written(numbers[key]) if key in numbers else "-"
                     for key in ("top_eigenvalue", "trace")
                     for numbers in (number.hessian, number.paper_hessian)
                 ),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedasd_fast.names import digits, pretty
+from fedasd_fast.names import pretty, written
 from fedasd_fast.report.runs import Run, read, read_rows, shown_model
 from fedasd_fast.report.table import Table, mean_text, results_table
 from fedasd_fast.typed import ConfigError
@@ -85,7 +85,7 @@ def test_a_run_that_trained_nobody_has_no_speed() -> None:
     [(12161.4, "12,161"), (-1000, "-1,000"), (999.96, "1,000"), (999.94, "999.9"), (13.674, "13.67"), (0, "0")],
 )
 def test_large_numbers_are_written_without_an_exponent(value: float, text: str) -> None:
-    assert digits(value) == text
+    assert written(value) == text
 
 
 def test_names() -> None:
