@@ -11,9 +11,9 @@ import argparse
 import statistics
 from typing import Any
 
+from fedasd_fast.common.schema import merge
 from fedasd_fast.config import from_dict, parse_overrides
 from fedasd_fast.simulation import simulate
-from fedasd_fast.typed import merge
 
 SETTING: dict[str, Any] = dict(
     synthetic={"shape": [64], "classes": 10, "samples_per_client": 20}, model_args={"hidden": [128, 64]},

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from fedasd_fast.loss import extension
+from fedasd_fast.kernels import loader
 
 from .cases import QUICK_SHAPES, SHAPES, Case, make_case, shape_name
 from .cuda import Graph, launches
@@ -38,9 +38,9 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if not torch.cuda.is_available():
         raise SystemExit("benchmarks.gpu needs a CUDA device, and torch sees none.")
-    if "cuda" not in extension.devices:
+    if "cuda" not in loader.devices:
         raise SystemExit(
-            f"benchmarks.gpu needs CUDA kernels, but {extension.missing('cuda')}: build them with "
+            f"benchmarks.gpu needs CUDA kernels, but {loader.missing('cuda')}: build them with "
             "FORCE_CUDA=1 pip install --no-build-isolation -e ."
         )
     settings = {"quick": options.quick, "rounds": options.rounds or (5 if options.quick else 50), "dtype": "float32"}

@@ -12,11 +12,11 @@ import time
 from typing import Any
 
 from fedasd_fast import algorithms
+from fedasd_fast.common.schema import merge
 from fedasd_fast.config import from_dict, parse_overrides
 from fedasd_fast.simulation import executors, state
 from fedasd_fast.simulation.round import run_round
 from fedasd_fast.simulation.run import workplace
-from fedasd_fast.typed import merge
 
 SETTING: dict[str, Any] = dict(
     synthetic={"shape": [3, 32, 32], "classes": 100, "samples_per_client": 100, "test_samples": 100}, model="cnn_cifar",

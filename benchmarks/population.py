@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from fedasd_fast.callbacks import Callback
+from fedasd_fast.common.schema import merge
 from fedasd_fast.config import from_dict, parse_overrides
 from fedasd_fast.simulation import simulate
-from fedasd_fast.typed import merge
 
 from .processes import peak_memory
 

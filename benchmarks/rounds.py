@@ -18,10 +18,13 @@ from unittest import mock
 import torch
 
 from fedasd_fast import presets
-from fedasd_fast.loss.cache import TeacherCache
-from fedasd_fast.simulation import fixed_point, run, samples, simulate, steps, trainer, update
+from fedasd_fast.loss.teacher_cache import TeacherCache
+from fedasd_fast.simulation import run, simulate
+from fedasd_fast.simulation.aggregation import fixed_point
+from fedasd_fast.simulation.client import fused_update, samples, trainer
+from fedasd_fast.simulation.client import local_step as steps
 from fedasd_fast.simulation.executors import base
-from fedasd_fast.simulation.store import ClientStore
+from fedasd_fast.simulation.storage.client_store import ClientStore
 
 
 class Clock:
@@ -58,8 +61,8 @@ PLACES: list[tuple[Any, str, str]] = [
     (steps, "asd_loss_and_grad", "loss (fused)"),
     (steps.F, "cross_entropy", "loss (cross-entropy)"),
     (torch.Tensor, "backward", "backward"),
-    (update, "step", "update"),
-    (update, "ascend", "update"),
+    (fused_update, "step", "update"),
+    (fused_update, "ascend", "update"),
     (fixed_point, "accumulate", "aggregation"),
     (ClientStore, "write", "client state"),
     (ClientStore, "read", "client state"),

@@ -29,8 +29,8 @@ from fedasd_fast.simulation import executors, sampling, state
 from fedasd_fast.simulation.cohort import tasks
 from fedasd_fast.simulation.round import server_of
 from fedasd_fast.simulation.run import workplace
-from fedasd_fast.simulation.store import ClientStore
-from fedasd_fast.simulation.threads import threads
+from fedasd_fast.simulation.storage.client_store import ClientStore
+from fedasd_fast.simulation.system.threads import threads
 
 SMALL: dict[str, Any] = dict(
     clients=4000, participation=1.0, local_epochs=1, batch_size=10, executor="stacked", model_args={"hidden": [32]},

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedasd_fast.simulation.update import local_step
+from fedasd_fast.simulation.client.fused_update import local_step
 
 from .loss import environment
 from .results import summary

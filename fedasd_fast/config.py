@@ -15,7 +15,7 @@ from typing import Any, Literal
 import yaml
 
 from .algorithms import Distillation, Method, create
-from .typed import ConfigError, build, merge, plain
+from .common.schema import ConfigError, build, merge, plain
 
 
 @dataclass(frozen=True)

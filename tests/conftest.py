@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import fedasd_fast as fa
-from fedasd_fast.loss import extension
+from fedasd_fast.kernels import loader
 
 CAPABILITIES = ("avx512", "avx2", "generic")
 
@@ -69,7 +69,7 @@ def reference_loss_and_grad(batch: Batch, asd_weight: float, dtype: torch.dtype 
 def capability(request: pytest.FixtureRequest) -> Any:
     """Runs the test on every instruction set this CPU has."""
     before = fa.build_info()["cpu_capability"]
-    if not extension.module.select_cpu_capability(request.param):
+    if not loader.module.select_cpu_capability(request.param):
         pytest.skip(f"this CPU has no {request.param}")
     yield request.param
-    extension.module.select_cpu_capability(before)
+    loader.module.select_cpu_capability(before)

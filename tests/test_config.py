@@ -8,8 +8,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedasd_fast.common.schema import ConfigError, merge, nearest
 from fedasd_fast.config import Config, from_dict, from_yaml, parse_overrides
-from fedasd_fast.typed import ConfigError, merge, nearest
 
 keys, leaves = st.sampled_from("abc"), st.integers(0, 2)
 mappings = st.dictionaries(keys, leaves | st.dictionaries(keys, leaves | st.dictionaries(keys, leaves)))

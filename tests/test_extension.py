@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fedasd_fast as fa
-from fedasd_fast.loss import extension
+from fedasd_fast.kernels import loader
 
 ROOT = Path(fa.__file__).parents[1]
 
@@ -62,7 +62,7 @@ OPS = ["asd_objective", "asd_loss_and_grad", "teacher_cache", "local_step_", "as
 def test_ops_are_registered_for_the_devices_that_were_built(op):
     for device in ("cpu", "cuda"):
         registered = torch._C._dispatch_has_kernel_for_dispatch_key(f"fedasd::{op}", device.upper())
-        assert registered == (device in extension.devices), device
+        assert registered == (device in loader.devices), device
 
 
 def test_without_the_extension_the_reference_runs_and_says_so_once():
@@ -73,7 +73,7 @@ def test_without_the_extension_the_reference_runs_and_says_so_once():
 
 
 def test_an_extension_that_was_never_built_is_named(tmp_path):
-    module, reason = extension._load(tmp_path)
+    module, reason = loader._load(tmp_path)
     assert module is None
     assert "has not been compiled" in reason
     assert "pip install" in reason
@@ -84,8 +84,8 @@ def test_an_extension_of_an_older_version_is_not_used(tmp_path, monkeypatch):
         asd_objective = asd_loss_and_grad = None
 
     (tmp_path / "_built_for.txt").write_text(torch.__version__)
-    monkeypatch.setattr(extension.importlib, "import_module", lambda name: Older)
-    module, reason = extension._load(tmp_path)
+    monkeypatch.setattr(loader.importlib, "import_module", lambda name: Older)
+    module, reason = loader._load(tmp_path)
     assert module is None
     assert "older version" in reason
     assert "local_step_" in reason
@@ -94,7 +94,7 @@ def test_an_extension_of_an_older_version_is_not_used(tmp_path, monkeypatch):
 
 def test_an_extension_for_another_torch_is_not_loaded(tmp_path):
     (tmp_path / "_built_for.txt").write_text("1.2.3\n")
-    module, reason = extension._load(tmp_path)
+    module, reason = loader._load(tmp_path)
     assert module is None
     assert "built for torch 1.2.3" in reason
     assert torch.__version__ in reason
@@ -106,8 +106,8 @@ def test_instruction_set_can_be_chosen_by_environment(name):
         "import fedasd_fast as fa; print(fa.build_info()['cpu_capability'])", FEDASD_CPU_CAPABILITY=name
     ).strip()
     best = fa.build_info()["cpu_capability"]
-    known = extension.module.select_cpu_capability(name)
-    extension.module.select_cpu_capability(best)
+    known = loader.module.select_cpu_capability(name)
+    loader.module.select_cpu_capability(best)
     assert chosen == (name if known else best)
 
 

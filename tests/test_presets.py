@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fedasd_fast import presets
+from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config
-from fedasd_fast.typed import ConfigError
 
 TABLES = {
     "table1_hessian": 18, "table2_cifar100": 84, "table2_tinyimagenet": 84, "table3_uniform_vs_adaptive": 20,

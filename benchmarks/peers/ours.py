@@ -10,9 +10,9 @@ import torch
 
 import fedasd_fast as fa
 from fedasd_fast.callbacks import Callback
+from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config, from_dict
 from fedasd_fast.data.federated import Dataset, PartitionedData, Samples
-from fedasd_fast.typed import ConfigError
 
 from .gate import ENDLESS, Finished, Gate
 from .spec import Spec

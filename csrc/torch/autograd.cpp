@@ -135,7 +135,7 @@ CacheTensors teacher_cache(FEDASD_CACHE_PARAMETERS) {
 }  // namespace
 
 TORCH_LIBRARY(fedasd, m) {
-  m.set_python_module("fedasd_fast.loss.ops");
+  m.set_python_module("fedasd_fast.kernels.ops");
   m.def("asd_objective" FEDASD_OBJECTIVE_SCHEMA " -> Tensor");
   m.def("asd_loss_and_grad" FEDASD_OBJECTIVE_SCHEMA " -> (Tensor loss, Tensor grad)");
   m.def("teacher_cache" FEDASD_CACHE_SCHEMA " -> (Tensor rows, Tensor constant, Tensor log_weight)");

@@ -262,7 +262,7 @@ void accumulate(FEDASD_ACCUMULATE_PARAMETERS) {
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(fedasd, m) {
-  m.set_python_module("fedasd_fast.simulation.update_ops");
+  m.set_python_module("fedasd_fast.kernels.ops");
   m.def("local_step_" FEDASD_STEP_SCHEMA);
   m.def("ascend_" FEDASD_ASCEND_SCHEMA);
   m.def("accumulate_" FEDASD_ACCUMULATE_SCHEMA);

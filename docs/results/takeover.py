@@ -18,7 +18,7 @@ from fedasd_fast.analysis.opened import OpenedRun, opened
 from fedasd_fast.analysis.samples import training_samples
 from fedasd_fast.simulation.cohort import Task, train_client
 from fedasd_fast.simulation.round import server_of
-from fedasd_fast.simulation.threads import threads
+from fedasd_fast.simulation.system.threads import threads
 
 SAMPLES, CLIENTS, SEED = 1000, 20, 0
 VARIANTS = {  # method, weights of its distillation

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from ..typed import ConfigError
+from ..common.schema import ConfigError
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ with beta tau^2, beta = 1.  With ASD the adaptive weights replace the equal ones
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..typed import ConfigError
+from ..common.schema import ConfigError
 from .base import Distillation, Method
 from .registry import register
 

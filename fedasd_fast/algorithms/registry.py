@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from ..typed import ConfigError, build, nearest
+from ..common.schema import ConfigError, build, nearest
 from .base import Method
 
 M = TypeVar("M", bound=type[Method])

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..randomness import Stream, generator
+from ..common.randomness import Stream, generator
 from .progress import Tell, silent
 from .ratio import Ratio
 

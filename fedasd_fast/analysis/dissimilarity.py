@@ -22,18 +22,18 @@ import torch
 from torch import Tensor
 
 from ..algorithms import Distillation
+from ..common.randomness import Stream, generator
+from ..common.schema import plain
 from ..data.transfer import send
 from ..data.transform import to_float
-from ..loss.cache import TeacherCache
 from ..loss.functional import asd_loss_and_grad
-from ..randomness import Stream, generator
+from ..loss.teacher_cache import TeacherCache
 from ..simulation import executors
+from ..simulation.client.flat_model import FlatModel, arranged
+from ..simulation.client.trainer import label_shares
 from ..simulation.errors import SimulationError
-from ..simulation.flat import FlatModel, arranged
 from ..simulation.round import run_round
-from ..simulation.threads import threads
-from ..simulation.trainer import label_shares
-from ..typed import plain
+from ..simulation.system.threads import threads
 from .condition import Condition, class_gradients, label_ratios
 from .opened import OpenedRun
 from .progress import Tell, silent

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..drawing import GREY, colour, new_figure
-from ..names import written
+from ..common.formatting import written
+from ..common.plotting import GREY, colour, new_figure
 from .ratio import Parabola, Ratio
 
 if TYPE_CHECKING:

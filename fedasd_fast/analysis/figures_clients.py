@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
-from ..drawing import GREY, colour, new_figure
-from ..names import MODELS, pretty
-from ..typed import ConfigError
+from ..common.formatting import MODELS, pretty
+from ..common.plotting import GREY, colour, new_figure
+from ..common.schema import ConfigError
 from .clients import GROUPS
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ from ..config import Config
 from ..data.federated import FederatedData
 from ..data.transfer import send
 from ..data.transform import to_float
+from ..simulation.client.flat_model import FlatModel, arranged
+from ..simulation.client.trainer import Trainer
 from ..simulation.cohort import Task, Workplace, train_client
 from ..simulation.errors import SimulationError
-from ..simulation.flat import FlatModel, arranged
 from ..simulation.round import server_of
-from ..simulation.threads import threads
-from ..simulation.trainer import Trainer
+from ..simulation.system.threads import threads
 from .clients import GROUPS, chosen, label_groups, shares
 from .opened import OpenedRun
 from .progress import Tell, silent

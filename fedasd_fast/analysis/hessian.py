@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from .. import presets
+from ..common.formatting import written
+from ..common.schema import ConfigError, plain
 from ..config import Config
-from ..names import written
 from ..simulation.errors import SimulationError
-from ..typed import ConfigError, plain
 from .opened import OpenedRun
 from .progress import Tell, silent
 from .samples import model_name, training_samples

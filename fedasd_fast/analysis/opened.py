@@ -10,12 +10,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..data.federated import FederatedData
-from ..simulation import checkpoint
 from ..simulation.cohort import Workplace
 from ..simulation.errors import SimulationError
-from ..simulation.folder import RunFolder
 from ..simulation.run import restore_place, workplace
 from ..simulation.state import State, from_plain
+from ..simulation.storage import checkpoint
+from ..simulation.storage.run_directory import RunFolder
 
 
 @dataclass(frozen=True)

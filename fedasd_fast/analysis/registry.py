@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib import import_module, util
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..typed import ConfigError, convert, nearest
+from ..common.schema import ConfigError, convert, nearest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..common.randomness import Stream, generator
 from ..data.transfer import send
 from ..data.transform import to_float
-from ..randomness import Stream, generator
+from ..simulation.client.flat_model import arranged
 from ..simulation.errors import SimulationError
-from ..simulation.flat import arranged
 from .opened import OpenedRun
 
 

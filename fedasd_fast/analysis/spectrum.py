@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..randomness import Stream, generator, torch_seeded
+from ..common.randomness import Stream, generator, torch_seeded
 from ..simulation.errors import SimulationError
 from .progress import Tell, silent
 

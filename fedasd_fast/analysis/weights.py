@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..reference import entropy, log_weights, normalised_weights
-from ..simulation.flat import FlatModel, arranged
-from ..simulation.samples import LocalSamples
-from ..simulation.threads import threads
-from ..simulation.trainer import label_shares
+from ..loss.reference import entropy, log_weights, normalised_weights
+from ..simulation.client.flat_model import FlatModel, arranged
+from ..simulation.client.samples import LocalSamples
+from ..simulation.client.trainer import label_shares
+from ..simulation.system.threads import threads
 from .clients import chosen, label_groups
 from .opened import OpenedRun
 

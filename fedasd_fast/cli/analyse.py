@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..typed import ConfigError
+from ..common.schema import ConfigError
 
 _EPILOG = """Options of one analysis are given as key=value, for instance hessian.top=10 hessian.probes=30
 dissimilarity.clients=50.  Results: RUN/analysis/NAME.json and NAME.png."""
@@ -69,9 +69,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _save(name: str, folder: Path, values: dict[str, Any], method: str) -> None:
     from ..analysis import registry
-    from ..drawing import save
-    from ..names import pretty
-    from ..simulation.checkpoint import write_atomically
+    from ..common.formatting import pretty
+    from ..common.plotting import save
+    from ..simulation.storage.checkpoint import write_atomically
 
     path = folder / "analysis" / f"{name}.json"
     path.parent.mkdir(exist_ok=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from .. import presets
+from ..common.formatting import pretty
+from ..common.schema import ConfigError
 from ..config import Config
-from ..names import pretty
 from ..report.runs import Run, shown_model
 from ..report.table import results_table
-from ..typed import ConfigError
 from .running import draw, ensure, write_page
 from .settings import add_running, add_settings, configuration
 

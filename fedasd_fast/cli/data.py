@@ -40,7 +40,7 @@ def add(subparsers: Any) -> None:
 
 def show_list(arguments: argparse.Namespace) -> int:
     from ..data import data_directory, list_datasets
-    from ..simulation.plan import human
+    from ..simulation.resource_estimate import human
 
     rows = [
         [s.name, human(s.size) if s.size else "yes" if s.present else "no", s.description]

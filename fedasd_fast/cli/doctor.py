@@ -14,7 +14,8 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from .. import __version__, asd_loss_and_grad, build_info, label_prior, reference
+from .. import __version__, asd_loss_and_grad, build_info, label_prior
+from ..loss import reference
 
 _OPTIONAL = {
     "matplotlib": "figures: pip install 'fedasd-fast[simulation]'",

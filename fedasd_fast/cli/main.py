@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from .. import __version__
-from ..typed import ConfigError, nearest
+from .._version import __version__
+from ..common.schema import ConfigError, nearest
 from . import analyse, compare, data, doctor, presets, replay, report, reproduce, resume, run, sweep
 
 SUBCOMMANDS = (run, compare, sweep, reproduce, resume, replay, analyse, report, presets, data, doctor)

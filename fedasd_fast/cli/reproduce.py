@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import presets
-from ..names import pretty
+from ..common.formatting import pretty
+from ..common.schema import ConfigError
 from ..report import over
 from ..report.curves import setting_text
 from ..report.runs import Run
@@ -19,7 +20,6 @@ from ..reproduce.beside import results
 from ..reproduce.budget import Plan, choose, duration, existing, paces, seconds
 from ..reproduce.grid import SEEDS, Cell, Grid, grid, names
 from ..reproduce.results import Results
-from ..typed import ConfigError
 from .compare import seeds as parsed_seeds
 from .running import draw, ensure, picture, refuse_other_settings, write_page
 from .settings import add_running
@@ -119,7 +119,7 @@ def the_grid(arguments: argparse.Namespace) -> Grid:
 
 def within(budget: float, whole: Grid, out: Path, plan: Plan, arguments: argparse.Namespace) -> Plan:
     """The plan that fits.  The same request keeps the plan it has led to, however far it has come since."""
-    from ..simulation.checkpoint import write_atomically
+    from ..simulation.storage.checkpoint import write_atomically
 
     path = out / "plan.json"
     asked = {
@@ -188,7 +188,7 @@ def repeated(arguments: argparse.Namespace) -> str:
 
 def write(found: Results, out: Path) -> None:
     """After every run, so that a grid that is killed leaves what it has."""
-    from ..simulation.checkpoint import write_atomically
+    from ..simulation.storage.checkpoint import write_atomically
 
     for ending, text in (("md", found.markdown()), ("txt", found.text() + "\n"), ("json", found.json())):
         write_atomically(out / f"report.{ending}", text.encode())

@@ -22,7 +22,7 @@ def add(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from ..simulation.ranks import leads
+    from ..simulation.distributed.process_group import leads
     from ..simulation.run import resume
 
     folder, changes = Path(arguments.folder), parse_overrides(arguments.settings)

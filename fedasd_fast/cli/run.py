@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from ..common.formatting import pretty
+from ..common.schema import ConfigError
 from ..config import Config
-from ..names import pretty
 from ..report.curves import setting_text
-from ..typed import ConfigError
 from .running import finish, follow, start
 from .settings import add_running, add_settings, configuration, free_folder, usual_folder
 
@@ -24,7 +24,7 @@ def add(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from ..simulation.ranks import launched, leads
+    from ..simulation.distributed.process_group import launched, leads
 
     config = configuration(arguments)
     if config.executor == "auto" and launched():
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def show_plan(config: Config) -> None:
     """What the run will take; an error if it cannot fit."""
-    from ..simulation.plan import refuse_what_cannot_fit
+    from ..simulation.resource_estimate import refuse_what_cannot_fit
     from ..simulation.run import workplace
 
     plan = refuse_what_cannot_fit(workplace(config, None, None, None))

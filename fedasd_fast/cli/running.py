@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from .. import presets
 from ..callbacks import Callback, Progress, TensorBoard, WandB
+from ..common.formatting import pretty
+from ..common.plotting import save
+from ..common.schema import ConfigError
 from ..config import Config
-from ..drawing import save
-from ..names import pretty
 from ..report import curves, page
 from ..report.runs import Run, read, shown_model
-from ..typed import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import presets
+from ..common.schema import ConfigError, merge
 from ..config import Config, from_yaml, parse_overrides
-from ..typed import ConfigError, merge
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:

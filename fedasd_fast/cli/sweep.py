@@ -14,12 +14,12 @@ from typing import Any
 import yaml
 
 from .. import presets
+from ..common.schema import ConfigError
 from ..config import Config
 from ..report.curves import setting_text
 from ..report.over import Point, numeric_axis, over_figure
 from ..report.runs import Run, shown_model
 from ..report.table import results_table
-from ..typed import ConfigError
 from .compare import seeds
 from .running import draw, ensure, picture, write_page
 from .settings import add_running, add_settings, configuration

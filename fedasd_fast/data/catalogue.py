@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..typed import ConfigError, nearest
+from ..common.schema import ConfigError, nearest
 from .arrays import Arrays
 from .cifar import read_cifar10, read_cifar100
 from .idx import read_idx

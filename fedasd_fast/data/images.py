@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..typed import ConfigError
+from ..common.schema import ConfigError
 from .archives import Files
 from .arrays import Array, DataError, Work, optional
 

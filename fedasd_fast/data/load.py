@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..randomness import Stream, generator
-from ..typed import ConfigError, build
+from ..common.randomness import Stream, generator
+from ..common.schema import ConfigError, build
 from .archives import Files, open_files
 from .arrays import Arrays, Progress, Work
 from .cache import cached

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..typed import nearest
+from ..common.schema import nearest
 from .archives import Files
 from .arrays import Array, Arrays, DataError, Work, check_labels
 

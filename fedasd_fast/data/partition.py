@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..typed import ConfigError
+from ..common.schema import ConfigError
 
 Array: TypeAlias = np.ndarray[Any, Any]
 

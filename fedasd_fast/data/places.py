@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..typed import ConfigError
+from ..common.schema import ConfigError
 
 
 class DatasetNotFound(ConfigError, FileNotFoundError):

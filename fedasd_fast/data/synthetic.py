@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..common.randomness import Stream, generator
+from ..common.schema import ConfigError
 from ..config import Synthetic
-from ..randomness import Stream, generator
-from ..typed import ConfigError
 from .federated import FederatedData, Samples
 from .partition import client_sizes, log_dirichlet, parse_spec
 

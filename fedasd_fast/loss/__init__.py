@@ -1,8 +1,1 @@
-"""The fused ASD loss: functions, module, teacher cache, and the compiled ops behind them."""
-
-from . import extension
-
-if extension.available:
-    from . import ops
-
-    ops.register()
+"""The ASD loss: functions, module, teacher cache, and the readable reference they are tested against."""

@@ -7,16 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import reference
-from . import extension
-from .cache import TeacherRows
-from .checks import check_logits
+from ..kernels import loader
+from ..kernels.checks import check_logits
+from . import reference
+from .teacher_cache import TeacherRows
 
 
 def _fused(implementation: str, student_logits: Tensor) -> bool:
     if not isinstance(student_logits, Tensor):
         raise TypeError(f"student_logits is a {type(student_logits).__name__}; expected a torch.Tensor")
-    return extension.use_fused(implementation, student_logits)
+    return loader.use_fused(implementation, student_logits)
 
 
 def _teacher(teacher: Tensor | TeacherRows, prior: Tensor | None, key: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -79,7 +79,7 @@ def asd_objective(
     if _fused(implementation, student_logits):
         key = (temperature, entropy_temperature, entropy_power, prior_power, not_true)
         teacher, *rest = _teacher(teacher_logits, label_prior, key)
-        op = torch.ops.fedasd.asd_objective.default if torch.compiler.is_compiling() else extension.module.asd_objective
+        op = torch.ops.fedasd.asd_objective.default if torch.compiler.is_compiling() else loader.module.asd_objective
         return op(  # type: ignore[no-any-return]
             student_logits, teacher, targets, *rest, asd_weight, ce_weight, temperature, entropy_temperature,
             entropy_power, prior_power, weighting, divergence, not_true, ignore_index,
@@ -119,7 +119,7 @@ def asd_loss_and_grad(
         op = (
             torch.ops.fedasd.asd_loss_and_grad.default
             if torch.compiler.is_compiling()
-            else extension.module.asd_loss_and_grad
+            else loader.module.asd_loss_and_grad
         )
         return op(  # type: ignore[no-any-return]
             student_logits, teacher, targets, *rest, asd_weight, ce_weight, temperature, entropy_temperature,

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from ..typed import ConfigError, convert, nearest
+from ..common.schema import ConfigError, convert, nearest
 from . import convnet, resnet, simple, vit
 from .imported import build_imported, keywords
 from .statistics import refuse_running_statistics

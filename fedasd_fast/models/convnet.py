@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from ..typed import ConfigError
+from ..common.schema import ConfigError
 
 
 def cnn_cifar(*, num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:

@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from ..typed import ConfigError, nearest
+from ..common.schema import ConfigError, nearest
 
 
 def build_imported(path: str, args: Mapping[str, Any], *, num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from ..typed import ConfigError
+from ..common.schema import ConfigError
 
 
 def mlp(*, num_classes: int, input_shape: tuple[int, ...], hidden: tuple[int, ...] = (128, 64)) -> nn.Module:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from ..typed import ConfigError
+from ..common.schema import ConfigError
 
 _RUNNING = ("running_mean", "running_var", "num_batches_tracked")
 _POWER_ITERATION = ("_u", "_v", "weight_u", "weight_v")  # spectral normalisation, as a parametrisation and as a hook

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..typed import ConfigError
+from ..common.schema import ConfigError
 from .convnet import image_shape
 
 SIZE = 224

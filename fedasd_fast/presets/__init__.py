@@ -26,8 +26,8 @@ from typing import Any
 
 import yaml
 
+from ..common.schema import ConfigError, merge, nearest
 from ..config import Config, from_dict, parse_overrides
-from ..typed import ConfigError, merge, nearest
 
 Overrides = Sequence[str] | Mapping[str, Any]
 

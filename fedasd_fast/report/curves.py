@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..common.formatting import MODELS
+from ..common.plotting import GREY, colour, new_figure
 from ..config import Config
-from ..drawing import GREY, colour, new_figure
-from ..names import MODELS
 from .runs import Run
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 
 from .. import presets
-from ..names import pretty
-from ..typed import ConfigError
+from ..common.formatting import pretty
+from ..common.schema import ConfigError
 from .runs import Run, read, shown_model
 
 

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ..drawing import GREY, PALETTE, colour, new_figure
+from ..common.plotting import GREY, PALETTE, colour, new_figure
 from .runs import Run
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import drawing
-from ..drawing import GREY, new_figure
+from ..common import plotting
+from ..common.plotting import GREY, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,7 +48,7 @@ def draw(counts: ArrayLike, title: str) -> Figure:
 
 def save(counts: ArrayLike, title: str, path: str | Path) -> Path:
     """The picture as a file; its ending (.png, .svg, .pdf) says which kind."""
-    return drawing.save(draw(counts, title), path)
+    return plotting.save(draw(counts, title), path)
 
 
 def caption(counts: ArrayLike) -> str:

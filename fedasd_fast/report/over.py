@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..drawing import GREY, PALETTE, colour, new_figure
-from ..names import MODELS, pretty
+from ..common.formatting import MODELS, pretty
+from ..common.plotting import GREY, PALETTE, colour, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

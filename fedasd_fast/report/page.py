@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..typed import ConfigError
-from ..versions import versions
+from ..common.schema import ConfigError
+from ..simulation.system.versions import versions
 from .album import Album
 from .experiments import Broken, Experiment, experiments, find
 from .html import Html, element, joined, section, table

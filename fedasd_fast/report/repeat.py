@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from .. import presets
+from ..common.schema import ConfigError, plain
 from ..config import Config, parse_overrides
-from ..typed import ConfigError, plain
 from . import html
 from .html import Html, details, element, joined
 from .results import rounds_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from ..names import MODELS
+from ..common.formatting import MODELS
 from ..presets import Expected
 from .experiments import Experiment
 from .html import Html, element, joined, section, table

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ..common.formatting import MODELS, written
+from ..common.schema import ConfigError
 from ..config import Config
-from ..names import MODELS, written
-from ..typed import ConfigError
 from . import analyses, figures, labels, results
 from .album import Album
 from .curves import setting_text

@@ -16,9 +16,9 @@ from typing import Any
 import yaml
 
 from .. import presets
+from ..common.formatting import pretty
+from ..common.schema import ConfigError, merge, nearest
 from ..config import Config, parse_overrides
-from ..names import pretty
-from ..typed import ConfigError, merge, nearest
 
 SEEDS = (2024, 2025, 2026)  # three, as in the paper
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..names import written
+from ..common.formatting import written
 from ..report import html
 from ..report.html import Html
 from ..report.table import Table

@@ -16,12 +16,13 @@ from torch import Tensor, nn
 from ..algorithms import Client, Cohort, Method, Server
 from ..config import Config
 from ..data.federated import FederatedData
-from . import fixed_point, sampling
+from . import sampling
+from .aggregation import fixed_point
+from .client.trainer import LocalRun, Trainer
+from .distributed.sharding import Part
 from .errors import ClientError, SimulationError
-from .parts import Part
-from .store import ClientStore
-from .threads import cores
-from .trainer import LocalRun, Trainer
+from .storage.client_store import ClientStore
+from .system.threads import cores
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,14 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from ..data.federated import FederatedData
-from . import checkpoint, executors, state
+from . import executors, state
 from .cohort import tasks, train_client
 from .errors import ClientError, SimulationError
-from .folder import RunFolder
 from .round import run_round, server_of
 from .run import check_same, restore_place, workplace
-from .threads import threads
+from .storage import checkpoint
+from .storage.run_directory import RunFolder
+from .system.threads import threads
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..algorithms import Server
-from . import fixed_point
+from .aggregation import fixed_point
 from .cohort import Workplace, tasks
 from .executors import Executor
 from .state import State

@@ -16,30 +16,33 @@ from torch import Tensor, nn
 
 from .. import models
 from ..callbacks import Callback
+from ..common.randomness import Stream, torch_seeded
+from ..common.schema import ConfigError
 from ..config import Config, from_dict
 from ..data.federated import FederatedData
 from ..data.load import federate
 from ..data.resident import on_device
 from ..models.reorder import pool_before_relu
-from ..randomness import Stream, torch_seeded
-from ..typed import ConfigError
-from . import checkpoint, executors, parts, state, tuning
+from . import executors, state
+from .client.flat_model import FlatModel
+from .client.stacked_model import why_not
+from .client.trainer import Trainer
 from .cohort import Workplace
+from .distributed import sharding
+from .distributed.process_group import NOT_LAUNCHED, Ranks, is_agreed, joined, launched, restarts
+from .distributed.sharding import Part, to_plain
 from .errors import ClientError, Interrupted, SimulationError
+from .executors import autotune
 from .executors.stacked import as_many_as_fit
-from .flat import FlatModel
-from .folder import Follower, RunFolder
-from .memory import keep_freed_memory
-from .parts import Part, to_plain
-from .plan import refuse_what_cannot_fit
-from .ranks import NOT_LAUNCHED, Ranks, is_agreed, joined, launched, restarts
+from .resource_estimate import refuse_what_cannot_fit
 from .round import run_round
-from .signals import StopRequests
-from .stacked_model import why_not
 from .state import State
-from .store import ClientStore
-from .threads import choose, step_flops, threads
-from .trainer import Trainer
+from .storage import checkpoint
+from .storage.client_store import ClientStore
+from .storage.run_directory import Follower, RunFolder
+from .system.allocator import keep_freed_memory
+from .system.signals import StopRequests
+from .system.threads import choose, step_flops, threads
 
 _log = logging.getLogger(__name__)
 # Settings that may differ when a run is continued: what is done so far does not depend on them.
@@ -168,7 +171,7 @@ class _Runner:
         self.choice: str | None = None
         if config.executor == "auto":
             refuse_what_cannot_fit(self.place)
-            self.place, self.choice = tuning.resolve(self.place)
+            self.place, self.choice = autotune.resolve(self.place)
             _log.info("%s", self.choice)
         self.config, self.folder, self.ranks = self.place.config, folder, ranks
         self.executor = executors.create(self.place, ranks)
@@ -385,7 +388,7 @@ def restore_place(
             f"the checkpoint has {initial.numel():,} parameters, the model {place.initial.numel():,}; pass the model "
             "that the run was started with"
         )
-    parts.restore(place.store, place.part, [content["clients"] for content in kept], which, read_only, wanted)
+    sharding.restore(place.store, place.part, [content["clients"] for content in kept], which, read_only, wanted)
     place.initial.copy_(initial)
     # Bits depend on these two, which this machine, or another executor, might choose differently.
     place = replace(place, threads=kept[which]["threads"], at_once=kept[which].get("at_once", 1))

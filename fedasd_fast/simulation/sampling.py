@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from ..common.randomness import Stream, generator
 from ..config import Config
-from ..randomness import Stream, generator
 
 
 def participants(config: Config, round: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..algorithms import Method
 from ..config import Config
-from . import fixed_point
+from .aggregation import fixed_point
 
 
 @dataclass(frozen=True)

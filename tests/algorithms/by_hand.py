@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from fedasd_fast.common.randomness import Stream, generator
 from fedasd_fast.config import Config
-from fedasd_fast.randomness import Stream, generator
 from fedasd_fast.simulation import sampling
 
 from .problem import CLASSES, FEATURES, Clients

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from fedasd_fast.algorithms import Method, create, names, register, registry
+from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.simulation import simulate
-from fedasd_fast.typed import ConfigError
 
 from .problem import advance, linear, outcome, prepare, same, settings, skewed
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedasd_fast import reference, simulate
+from fedasd_fast import simulate
 from fedasd_fast.algorithms import Distillation
 from fedasd_fast.analysis import dissimilarity as module_under_test
 from fedasd_fast.analysis.condition import class_gradients, correlation, label_ratios
@@ -20,10 +20,11 @@ from fedasd_fast.analysis.figures import dissimilarity_figure
 from fedasd_fast.analysis.opened import OpenedRun, opened
 from fedasd_fast.analysis.ratio import Moments, Parabola, Ratio, of_population
 from fedasd_fast.data.federated import Dataset, PartitionedData, Samples
-from fedasd_fast.simulation import checkpoint
+from fedasd_fast.loss import reference
+from fedasd_fast.simulation.client.flat_model import FlatModel
 from fedasd_fast.simulation.errors import SimulationError
-from fedasd_fast.simulation.flat import FlatModel
 from fedasd_fast.simulation.state import from_plain
+from fedasd_fast.simulation.storage import checkpoint
 
 from ..simulation.small import files, small
 

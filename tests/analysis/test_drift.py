@@ -13,8 +13,8 @@ from fedasd_fast import simulate
 from fedasd_fast.analysis.drift import drift, drift_of, moving_average
 from fedasd_fast.analysis.figures_clients import drift_figure
 from fedasd_fast.analysis.opened import opened
+from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.simulation.errors import SimulationError
-from fedasd_fast.typed import ConfigError
 
 from ..simulation.small import small
 

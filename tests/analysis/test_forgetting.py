@@ -17,13 +17,13 @@ from fedasd_fast.analysis.clients import GROUPS, chosen, label_groups
 from fedasd_fast.analysis.figures_clients import forgetting_figure
 from fedasd_fast.analysis.forgetting import GroupChange, class_accuracy, forgetting, grouped_change, place_for
 from fedasd_fast.analysis.opened import OpenedRun, opened
+from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.data.federated import Dataset, PartitionedData, Samples
+from fedasd_fast.simulation.client.flat_model import FlatModel
 from fedasd_fast.simulation.cohort import Task, train_client
 from fedasd_fast.simulation.errors import SimulationError
-from fedasd_fast.simulation.evaluate import evaluate
-from fedasd_fast.simulation.flat import FlatModel
+from fedasd_fast.simulation.evaluation import evaluate
 from fedasd_fast.simulation.round import server_of
-from fedasd_fast.typed import ConfigError
 
 from ..simulation.small import files, small
 

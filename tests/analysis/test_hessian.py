@@ -16,10 +16,10 @@ from fedasd_fast.analysis.figures import hessian_figure
 from fedasd_fast.analysis.hessian import hessian, paper_numbers
 from fedasd_fast.analysis.opened import OpenedRun, opened
 from fedasd_fast.analysis.samples import training_samples
+from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.presets import load
+from fedasd_fast.simulation.client.flat_model import FlatModel, arranged
 from fedasd_fast.simulation.errors import SimulationError
-from fedasd_fast.simulation.flat import FlatModel, arranged
-from fedasd_fast.typed import ConfigError
 
 from ..simulation.small import small
 

@@ -16,7 +16,7 @@ from fedasd_fast.analysis.clients import label_groups
 from fedasd_fast.analysis.figures_clients import weights_figure
 from fedasd_fast.analysis.opened import OpenedRun, opened
 from fedasd_fast.analysis.weights import RELATIVE_EDGES, effective_number, histogram, weights
-from fedasd_fast.randomness import Stream, generator
+from fedasd_fast.common.randomness import Stream, generator
 from fedasd_fast.simulation.errors import SimulationError
 
 from ..simulation.small import files, small

@@ -11,7 +11,7 @@ from benchmarks.cases import make_case
 from benchmarks.cuda import work_in
 from benchmarks.gpu_report import DESCRIPTIONS, bytes_moved, markdown, peak_bandwidth, table
 from benchmarks.results import summary
-from fedasd_fast.loss import extension
+from fedasd_fast.kernels import loader
 
 ENVIRONMENT = {"date": "2025-01-01", "versions": {"torch": "2", "python": "3", "fedasd_fast": "0"}}
 DEVICE = {
@@ -104,6 +104,6 @@ def test_without_a_gpu_it_says_so(monkeypatch):
     with pytest.raises(SystemExit, match="needs a CUDA device"):  # a text as exit code is code 1
         gpu.main([])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(extension, "devices", ("cpu",))
+    monkeypatch.setattr(loader, "devices", ("cpu",))
     with pytest.raises(SystemExit, match="FORCE_CUDA=1 pip install"):
         gpu.main([])

@@ -18,7 +18,7 @@ from benchmarks.peers.spec import Spec
 from benchmarks.peers.table import table
 from benchmarks.peers.workload import WORKLOADS, Workload, build_model, load_data, save_data
 from fedasd_fast import models
-from fedasd_fast.randomness import Stream, generator
+from fedasd_fast.common.randomness import Stream, generator
 from fedasd_fast.simulation.sampling import participants
 
 TINY = Workload("tiny", clients=6, samples=14, cohort=3, epochs=2, batch=5, shape=(8,), classes=4)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedasd_fast.typed import ConfigError
+from fedasd_fast.common.schema import ConfigError
 
 from .conftest import Fedasd
 

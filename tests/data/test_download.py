@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.data import DatasetNotFound, DownloadError, catalogue, download, get, load_dataset
 from fedasd_fast.data.catalogue import Download
-from fedasd_fast.typed import ConfigError
 
 from .layouts import mnist
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.data import DataError, load_dataset
 from fedasd_fast.data.images import decode
-from fedasd_fast.typed import ConfigError
 
 from .layouts import pixels, png, real, tinyimagenet, zip_of
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config, from_dict
 from fedasd_fast.data import (
     DatasetNotFound,
@@ -20,7 +21,6 @@ from fedasd_fast.data import (
     status,
 )
 from fedasd_fast.data.catalogue import CATALOGUE
-from fedasd_fast.typed import ConfigError
 
 from .layouts import arguments, cifar10_python, mnist, tar_of
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.data.partition import _dirichlet, _order_of_picks, client_sizes, log_dirichlet, partition
-from fedasd_fast.typed import ConfigError
 
 
 def rng(seed=0):

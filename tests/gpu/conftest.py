@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedasd_fast.loss import extension
+from fedasd_fast.kernels import loader
 
 FOLDER = Path(__file__).parent
 
@@ -15,8 +15,8 @@ FOLDER = Path(__file__).parent
 def missing() -> str | None:
     if not torch.cuda.is_available():
         return "no CUDA device, or a torch without CUDA"
-    if "cuda" not in extension.devices:
-        return f"{extension.missing('cuda')}; build them with FORCE_CUDA=1 pip install --no-build-isolation -e ."
+    if "cuda" not in loader.devices:
+        return f"{loader.missing('cuda')}; build them with FORCE_CUDA=1 pip install --no-build-isolation -e ."
     return None
 
 

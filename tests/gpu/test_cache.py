@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import fedasd_fast as fa
-from fedasd_fast import reference
+from fedasd_fast.loss import reference
 from tests.conftest import make_batch
 from tests.gpu.inputs import fused
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedasd_fast import simulate
-from fedasd_fast.simulation import captured
+from fedasd_fast.simulation.client import cuda_graph
 from tests.simulation import on_device
 from tests.simulation.on_device import FEATURES, IMAGES, METHODS, OneClient, images
 
@@ -60,7 +60,7 @@ def test_a_replay_has_the_bits_of_the_step_it_recorded(method, dtype, device, mo
     for settings, data in ((FEATURES | MOMENTUM, None), (IMAGES, images())):
         settings = settings | {"method": method, "dtype": dtype, "device": str(device), "cuda_graph": True}
         with monkeypatch.context() as patch:
-            patch.setattr(captured, "_GRAPHS", 0)
+            patch.setattr(cuda_graph, "_GRAPHS", 0)
             plain = simulate(settings, data=data)
         on_device.assert_equal(simulate(settings, data=data), plain, 0)
 

@@ -9,9 +9,9 @@ import torch
 
 from benchmarks.cuda import Graph, launches
 from fedasd_fast.algorithms import Correction
-from fedasd_fast.simulation import update
-from fedasd_fast.simulation.fixed_point import accumulate
-from fedasd_fast.simulation.update import local_step
+from fedasd_fast.simulation.aggregation.fixed_point import accumulate
+from fedasd_fast.simulation.client import fused_update
+from fedasd_fast.simulation.client.fused_update import local_step
 from tests.simulation.test_fused_update import arguments, compare, copied, normal, run, shape_of
 
 # One block a client, blocks that meet at a grid barrier, more clients than the GPU holds blocks.
@@ -64,8 +64,8 @@ def test_clients_that_have_finished(device):
 def test_ascent(shape, dtype, device):
     w, g = normal(shape, dtype, 0).to(device), normal(shape, dtype, 1).to(device)
     actual, expected = w.clone(), w.clone().double()
-    saved = update.ascend(actual, g, Correction(rho=0.7), implementation="fused")
-    update.ascend(expected, g.double(), Correction(rho=0.7), implementation="reference")
+    saved = fused_update.ascend(actual, g, Correction(rho=0.7), implementation="fused")
+    fused_update.ascend(expected, g.double(), Correction(rho=0.7), implementation="reference")
     assert torch.equal(saved, w)
     torch.testing.assert_close(actual, expected.to(dtype))
 
@@ -91,7 +91,7 @@ def test_one_launch_and_no_wait(shape, device):
     weights = [0.001] * (shape[0] if len(shape) == 2 else 1)
     for call, kernel, count in (
         (lambda: local_step(**made), "update_kernel", 1),
-        (lambda: update.ascend(made["w"], made["g"], Correction(rho=0.1), saved), "update_kernel", 1),
+        (lambda: fused_update.ascend(made["w"], made["g"], Correction(rho=0.1), saved), "update_kernel", 1),
         (lambda: accumulate(total, made["w"], weights), "accumulate_kernel", -(-len(weights) // 256)),
     ):
         work = launches(call)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import fedasd_fast as fa
-from fedasd_fast import reference
+from fedasd_fast.loss import reference
 from tests.conftest import Batch, make_batch
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from fedasd_fast import reference
+from fedasd_fast.loss import reference
 from tests.conftest import make_batch
 
 DIVERGENCES = ("kl", "reverse_kl", "js")

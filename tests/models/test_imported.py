@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fedasd_fast import models
-from fedasd_fast.typed import ConfigError
+from fedasd_fast.common.schema import ConfigError
 
 
 class Sized(nn.Linear):

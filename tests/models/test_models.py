@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from fedasd_fast import models
-from fedasd_fast.randomness import Stream, torch_seeded
-from fedasd_fast.typed import ConfigError
+from fedasd_fast.common.randomness import Stream, torch_seeded
+from fedasd_fast.common.schema import ConfigError
 
 CIFAR, TINY = (3, 32, 32), (3, 64, 64)
 

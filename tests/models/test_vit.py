@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from fedasd_fast import models
+from fedasd_fast.common.randomness import Stream, torch_seeded
+from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.models import vit
-from fedasd_fast.randomness import Stream, torch_seeded
-from fedasd_fast.typed import ConfigError
 
 
 @cache

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedasd_fast.common.plotting import PALETTE, save
 from fedasd_fast.config import Config
-from fedasd_fast.drawing import PALETTE, save
 from fedasd_fast.report.curves import _apart, accuracy_figure, setting_text
 
 from .made import made_run

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from fedasd_fast import presets
+from fedasd_fast.common.plotting import new_figure
+from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import ASD, Config, parse_overrides
-from fedasd_fast.drawing import new_figure
 from fedasd_fast.report import analyses, figures, page
 from fedasd_fast.report.album import Album, inline
 from fedasd_fast.report.experiments import Experiment, experiments, find
@@ -19,7 +20,6 @@ from fedasd_fast.report.html import Html
 from fedasd_fast.report.repeat import command, settings
 from fedasd_fast.report.results import beside_the_paper, gains_by_asd, rounds_text
 from fedasd_fast.report.runs import Run
-from fedasd_fast.typed import ConfigError
 
 from .made import made_run
 

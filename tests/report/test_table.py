@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fedasd_fast.names import pretty, written
+from fedasd_fast.common.formatting import pretty, written
+from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.report.runs import Run, read, read_rows, shown_model
 from fedasd_fast.report.table import Table, mean_text, results_table
-from fedasd_fast.typed import ConfigError
 
 from .made import made_run
 

@@ -18,8 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fedasd_fast.data import resident, transform
-from fedasd_fast.loss import extension
-from fedasd_fast.simulation import captured
+from fedasd_fast.kernels import loader
+from fedasd_fast.simulation.client import cuda_graph
 
 CUDA = torch.device("cuda", 0)
 aten = torch.ops.aten
@@ -161,11 +161,11 @@ def pretended_gpu(*, kernels: bool = True, free_memory: int = 10**9) -> Iterator
     with pytest.MonkeyPatch.context() as patch, Watch() as watch:
         patch.setattr(torch.cuda, "_lazy_init", lambda: None)
         patch.setattr(resident, "free_memory", lambda device: free_memory)
-        patch.setattr(captured, "CudaGraphs", TapedGraphs)
+        patch.setattr(cuda_graph, "CudaGraphs", TapedGraphs)
         patch.setattr(TapedGraphs, "watch", watch, raising=False)
         patch.setattr(TapedGraphs, "captures", 0, raising=False)
         patch.setattr(Tensor, "pin_memory", lambda self: self)
-        patch.setattr(extension, "devices", ("cpu", "cuda") if kernels and extension.available else extension.devices)
+        patch.setattr(loader, "devices", ("cpu", "cuda") if kernels and loader.available else loader.devices)
         transform._scale_and_shift.cache_clear()  # which may hold tensors of a real GPU; afterwards, of this one
         try:
             torch.__future__.set_overwrite_module_params_on_conversion(True)

@@ -15,9 +15,10 @@ import torch
 
 from fedasd_fast.callbacks import Callback
 from fedasd_fast.config import Config
-from fedasd_fast.simulation import checkpoint, resume, simulate
-from fedasd_fast.simulation.folder import RunFolder
-from fedasd_fast.simulation.store import ClientStore
+from fedasd_fast.simulation import resume, simulate
+from fedasd_fast.simulation.storage import checkpoint
+from fedasd_fast.simulation.storage.client_store import ClientStore
+from fedasd_fast.simulation.storage.run_directory import RunFolder
 
 # The server imports torch once, and never computes: what is forked from it starts quickly and has no thread to miss.
 _context = multiprocessing.get_context("forkserver")

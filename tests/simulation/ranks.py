@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fedasd_fast.simulation import resume, simulate
-from fedasd_fast.simulation.ranks import Together
+from fedasd_fast.simulation.distributed.process_group import Together
 from tests.simulation import processes
 
 

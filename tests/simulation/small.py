@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedasd_fast.common.schema import merge
 from fedasd_fast.config import Config, from_dict
-from fedasd_fast.simulation import checkpoint
-from fedasd_fast.simulation.folder import RunFolder
 from fedasd_fast.simulation.run import restore_place, workplace
-from fedasd_fast.typed import merge
+from fedasd_fast.simulation.storage import checkpoint
+from fedasd_fast.simulation.storage.run_directory import RunFolder
 
 SETTINGS: dict[str, Any] = {
     "synthetic": {"shape": [12], "classes": 5, "samples_per_client": 16, "test_samples": 50},

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedasd_fast.loss import extension
-from fedasd_fast.simulation.fixed_point import LIMIT, accumulate, to_fixed
+from fedasd_fast.kernels import loader
+from fedasd_fast.simulation.aggregation.fixed_point import LIMIT, accumulate, to_fixed
 
-pytestmark = pytest.mark.skipif(not extension.available, reason="needs the compiled extension")
+pytestmark = pytest.mark.skipif(not loader.available, reason="needs the compiled extension")
 UNIT = 2.0**-44
 
 

@@ -15,7 +15,8 @@ import torch
 
 from fedasd_fast.callbacks import Callback
 from fedasd_fast.config import Config
-from fedasd_fast.simulation import SimulationError, checkpoint, resume, simulate
+from fedasd_fast.simulation import SimulationError, resume, simulate
+from fedasd_fast.simulation.storage import checkpoint
 from tests.simulation import processes
 from tests.simulation.small import assert_same, contents, files, small
 

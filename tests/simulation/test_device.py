@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from fedasd_fast import simulate
+from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import from_dict
 from fedasd_fast.data.resident import ResidentData
-from fedasd_fast.simulation import captured
+from fedasd_fast.simulation.client import cuda_graph
 from fedasd_fast.simulation.executors import stacked
-from fedasd_fast.typed import ConfigError
 from tests.simulation import on_device
 from tests.simulation.on_device import FEATURES, IMAGES, METHODS, OneClient, images
 from tests.simulation.pretended import CUDA, TapedGraphs, Watch, pretended_gpu
@@ -118,7 +118,7 @@ def test_recorded_steps_on_images(gpu: Watch) -> None:
 
 
 def test_rare_sizes_of_batches_are_not_recorded(gpu: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(captured, "_GRAPHS", 1)
+    monkeypatch.setattr(cuda_graph, "_GRAPHS", 1)
     on_device.captured_as_eager(FEATURES | {"method": "fedsam+asd"}, "cuda:0", 0)
     assert TapedGraphs.captures == 1
 

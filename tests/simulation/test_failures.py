@@ -12,13 +12,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedasd_fast.common.randomness import Stream, generator
 from fedasd_fast.config import Config
 from fedasd_fast.data.federated import Samples
 from fedasd_fast.data.synthetic import SyntheticData
-from fedasd_fast.randomness import Stream, generator
-from fedasd_fast.simulation import ClientError, checkpoint, replay, resume, simulate
+from fedasd_fast.simulation import ClientError, replay, resume, simulate
+from fedasd_fast.simulation.client.trainer import LocalRun, Trainer
 from fedasd_fast.simulation.sampling import participants
-from fedasd_fast.simulation.trainer import LocalRun, Trainer
+from fedasd_fast.simulation.storage import checkpoint
 from tests.simulation.small import files, small, timeless
 
 BAD, SAMPLE = 1e30, 11  # the value that spoils, and the sample of the client that has it

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedasd_fast.simulation import fixed_point
-from fedasd_fast.simulation.fixed_point import LIMIT, in_range, to_fixed, to_float
+from fedasd_fast.simulation.aggregation import fixed_point
+from fedasd_fast.simulation.aggregation.fixed_point import LIMIT, in_range, to_fixed, to_float
 
 HALF_UNIT = Fraction(1, 2**45)
 values = st.floats(-LIMIT, LIMIT, exclude_min=True, exclude_max=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fedasd_fast.simulation import SimulationError
-from fedasd_fast.simulation.folder import RunFolder
+from fedasd_fast.simulation.storage.run_directory import RunFolder
 from tests.simulation.small import small
 
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedasd_fast.algorithms import Correction
-from fedasd_fast.loss import extension
-from fedasd_fast.simulation import update
-from fedasd_fast.simulation.update import local_step
+from fedasd_fast.kernels import loader
+from fedasd_fast.simulation.client import fused_update
+from fedasd_fast.simulation.client.fused_update import local_step
 
-pytestmark = pytest.mark.skipif(not extension.available, reason="needs the compiled extension")
+pytestmark = pytest.mark.skipif(not loader.available, reason="needs the compiled extension")
 SIZES = [1, 7, 16, 33, 1000, 4096, 4097, 20001]
 CLIENTS = [None, 1, 3, 17]
 DTYPES = [torch.float32, torch.float64]
@@ -211,7 +211,7 @@ def test_bits_do_not_depend_on_threads(shape: tuple[int, ...]) -> None:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
             after = run(made, "fused")
-            saved = update.ascend(after["w"], made["g"], Correction(rho=0.5), implementation="fused")
+            saved = fused_update.ascend(after["w"], made["g"], Correction(rho=0.5), implementation="fused")
             results.append((after["w"], after["velocity"], after["norms"], saved))
     finally:
         torch.set_num_threads(before)
@@ -226,20 +226,20 @@ def test_ascent_and_its_undoing(clients: int | None, dtype: torch.dtype, capabil
         w, g = normal(shape_of(clients, size), dtype, 0), normal(shape_of(clients, size), dtype, 1)
         correction = Correction(rho=0.7, rho_epsilon=1e-7)
         actual, expected = w.clone(), w.clone().double()
-        saved = update.ascend(actual, g, correction, implementation="fused")
-        update.ascend(expected, g.double(), correction, implementation="reference")
+        saved = fused_update.ascend(actual, g, correction, implementation="fused")
+        fused_update.ascend(expected, g.double(), correction, implementation="reference")
         close(actual, expected, dtype)
         assert torch.equal(saved, w)
         assert torch.equal(g, normal(shape_of(clients, size), dtype, 1))
         lengths = torch.linalg.vector_norm((actual - w).double(), dim=-1)
         torch.testing.assert_close(lengths, torch.full_like(lengths, 0.7), rtol=1e-4, atol=0)
         given = torch.empty_like(w)
-        assert update.ascend(actual, g, correction, given) is given
+        assert fused_update.ascend(actual, g, correction, given) is given
 
 
 def test_no_gradient_no_ascent() -> None:
     w = normal((9,), torch.float32, 0)
-    update.ascend(w, torch.zeros(9), Correction(rho=0.1), implementation="fused")
+    fused_update.ascend(w, torch.zeros(9), Correction(rho=0.1), implementation="fused")
     assert torch.equal(w, normal((9,), torch.float32, 0))
 
 
@@ -334,14 +334,14 @@ def test_refused_ascents(implementation: str) -> None:
         (Correction(rho=1, rho_epsilon=-1), "epsilon = -1"),
     ):
         with pytest.raises(ValueError, match=message):
-            update.ascend(w, g, correction, implementation=implementation)
+            fused_update.ascend(w, g, correction, implementation=implementation)
     with pytest.raises(ValueError, match="saved has shape"):
-        update.ascend(w, g, Correction(rho=0.1), torch.zeros(7), implementation=implementation)
+        fused_update.ascend(w, g, Correction(rho=0.1), torch.zeros(7), implementation=implementation)
     with pytest.raises(ValueError, match="implementation = 'cuda'"):
-        update.ascend(w, g, Correction(), implementation="cuda")
+        fused_update.ascend(w, g, Correction(), implementation="cuda")
     if implementation == "fused":
         with pytest.raises(ValueError, match="saved shares memory with w"):
-            update.ascend(w, g, Correction(rho=0.1), w, implementation=implementation)
+            fused_update.ascend(w, g, Correction(rho=0.1), w, implementation=implementation)
 
 
 def op_arguments(shape: tuple[int, ...]) -> tuple[Any, ...]:
@@ -367,7 +367,7 @@ def test_compiles_without_graph_break(dynamic: bool) -> None:
     @torch.compile(fullgraph=True, backend="aot_eager", dynamic=dynamic)
     def compiled(w: Tensor, g: Tensor, total: Tensor) -> Tensor:
         local_step(w, g * 2, 0.1, clip_norm=0.5)
-        saved = update.ascend(w, g, Correction(rho=0.5))
+        saved = fused_update.ascend(w, g, Correction(rho=0.5))
         torch.ops.fedasd.accumulate_(total, saved, [1.0])
         return w + 1
 
@@ -376,7 +376,7 @@ def test_compiles_without_graph_break(dynamic: bool) -> None:
         expected = w.clone()
         local_step(expected, g * 2, 0.1, clip_norm=0.5)
         before = expected.clone()
-        update.ascend(expected, g, Correction(rho=0.5))
+        fused_update.ascend(expected, g, Correction(rho=0.5))
         total = torch.zeros(size, dtype=torch.int64)
         result = compiled(w, g, total)
         assert torch.equal(w, expected)
@@ -389,7 +389,7 @@ def test_gradients_are_refused_and_writes_are_seen_by_autograd() -> None:
     with pytest.raises(ValueError, match=r"g requires grad.*detach"):
         local_step(w, g, 0.1, implementation="fused")
     with pytest.raises(ValueError, match="w requires grad"):
-        update.ascend(torch.randn(5, requires_grad=True), w, Correction(rho=0.1), implementation="fused")
+        fused_update.ascend(torch.randn(5, requires_grad=True), w, Correction(rho=0.1), implementation="fused")
     parameter = torch.randn(5, requires_grad=True)
     loss = parameter.square().sum()  # keeps the parameter for its backward pass
     with torch.no_grad():

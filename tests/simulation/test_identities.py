@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedasd_fast import reference
 from fedasd_fast.algorithms import Client, Server
+from fedasd_fast.loss import reference
 from fedasd_fast.simulation.cohort import Workplace
-from fedasd_fast.simulation.threads import threads
+from fedasd_fast.simulation.system.threads import threads
 from tests.algorithms.problem import CLASSES, SIZES, advance, outcome, prepare, same, settings, skewed
 
 

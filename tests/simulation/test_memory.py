@@ -10,7 +10,7 @@ import pytest
 
 FAULTS = """
 import resource, sys, torch
-from fedasd_fast.simulation.memory import keep_freed_memory
+from fedasd_fast.simulation.system.allocator import keep_freed_memory
 if sys.argv[1] == "keep":
     keep_freed_memory()
 torch.set_num_threads(1)

@@ -17,16 +17,16 @@ import torch
 from torch import nn
 
 from fedasd_fast.callbacks import Callback
+from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config
 from fedasd_fast.simulation import ClientError, Interrupted, SimulationError, resume, simulate
 from fedasd_fast.simulation.cohort import Task
+from fedasd_fast.simulation.distributed.process_group import Ranks
+from fedasd_fast.simulation.distributed.worker_pool import PIECES
 from fedasd_fast.simulation.executors import create
-from fedasd_fast.simulation.executors.pool import PIECES
 from fedasd_fast.simulation.executors.processes import Processes
-from fedasd_fast.simulation.folder import RunFolder
-from fedasd_fast.simulation.ranks import Ranks
 from fedasd_fast.simulation.run import workplace
-from fedasd_fast.typed import ConfigError
+from fedasd_fast.simulation.storage.run_directory import RunFolder
 from tests.simulation import processes
 from tests.simulation.small import assert_same, contents, small, timeless
 from tests.simulation.watched import Unborn, Watched, all_gone, pids
@@ -120,7 +120,7 @@ class TestDeaths:
         assert len(pids(tmp_path)) > 2
 
     def test_killed_at_random_moments(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("fedasd_fast.simulation.executors.pool._MOST_DEATHS", 1000)
+        monkeypatch.setattr("fedasd_fast.simulation.distributed.worker_pool._MOST_DEATHS", 1000)
         config = workers(2, method="feddyn+asd", rounds=20, participation=0.9, out=str(tmp_path / "run"), **UNEVEN)
         over, delays, killed = threading.Event(), random.Random(0), []
 
@@ -282,10 +282,10 @@ class TestNothingIsLeft:
         store = workplace(small(), None, None, tmp_path / "clients").store.lend()
         held = store.hold()
         assert held is not None
-        monkeypatch.setattr("fedasd_fast.simulation.folder._PATIENCE", 0.05)
+        monkeypatch.setattr("fedasd_fast.simulation.storage.run_directory._PATIENCE", 0.05)
         with pytest.raises(SimulationError, match="is in use by process"), RunFolder(tmp_path):
             pass
-        monkeypatch.setattr("fedasd_fast.simulation.folder._PATIENCE", 10)
+        monkeypatch.setattr("fedasd_fast.simulation.storage.run_directory._PATIENCE", 10)
         threading.Timer(0.1, os.close, (held,)).start()
         with RunFolder(tmp_path):
             pass

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from fedasd_fast.common.randomness import Stream, generator, torch_seeded
+from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import from_dict
-from fedasd_fast.randomness import Stream, generator, torch_seeded
-from fedasd_fast.typed import ConfigError
 
 
 def raw(seed: int, stream: Stream, round: int = 0, client: int = 0) -> int:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fedasd_fast.simulation import Replay, SimulationError, replay, simulate
-from fedasd_fast.simulation.folder import RunFolder
-from fedasd_fast.simulation.store import ClientStore
-from fedasd_fast.simulation.trainer import LocalRun, Trainer
+from fedasd_fast.simulation.client.trainer import LocalRun, Trainer
+from fedasd_fast.simulation.storage.client_store import ClientStore
+from fedasd_fast.simulation.storage.run_directory import RunFolder
 from tests.simulation.small import files, small
 
 Traces = dict[tuple[int, int], list[float]]

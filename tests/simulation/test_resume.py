@@ -20,10 +20,11 @@ import yaml
 from fedasd_fast.config import Config, from_yaml
 from fedasd_fast.report.repeat import made_with
 from fedasd_fast.report.runs import read
-from fedasd_fast.simulation import SimulationError, checkpoint, resume, simulate
-from fedasd_fast.simulation.folder import RunFolder
-from fedasd_fast.simulation.store import ClientStore
-from fedasd_fast.versions import versions
+from fedasd_fast.simulation import SimulationError, resume, simulate
+from fedasd_fast.simulation.storage import checkpoint
+from fedasd_fast.simulation.storage.client_store import ClientStore
+from fedasd_fast.simulation.storage.run_directory import RunFolder
+from fedasd_fast.simulation.system.versions import versions
 from tests.simulation import processes
 from tests.simulation.small import assert_same, contents, files, small, timeless
 
@@ -192,7 +193,7 @@ class TestSettings:
         resume(run, {"rounds": 8})
         assert rows() == [{"round": 0, **versions()}]
         newer = {**versions(), "torch": "9.0.0"}
-        monkeypatch.setattr("fedasd_fast.simulation.folder.versions", lambda: newer)
+        monkeypatch.setattr("fedasd_fast.simulation.storage.run_directory.versions", lambda: newer)
         resume(run, {"rounds": 9})
         assert rows()[1:] == [{"round": 8, **newer}]
         said = made_with(read(run))

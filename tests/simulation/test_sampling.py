@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedasd_fast.common.randomness import Stream, generator
 from fedasd_fast.config import Config, Failures
-from fedasd_fast.randomness import Stream, generator
 from fedasd_fast.simulation import sampling
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from fedasd_fast.simulation.shared import SharedFile, dumps, loads
+from fedasd_fast.simulation.system.shared_memory import SharedFile, dumps, loads
 
 
 def test_large_tensors_go_through_the_file() -> None:

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from fedasd_fast.callbacks import Callback
-from fedasd_fast.simulation import Interrupted, Result, SimulationError, checkpoint, resume, simulate
-from fedasd_fast.simulation.signals import StopRequests
+from fedasd_fast.simulation import Interrupted, Result, SimulationError, resume, simulate
+from fedasd_fast.simulation.storage import checkpoint
+from fedasd_fast.simulation.system.signals import StopRequests
 from tests.simulation.small import assert_same, contents, small, timeless
 
 BOTH = (signal.SIGINT, signal.SIGTERM)

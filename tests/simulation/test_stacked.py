@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedasd_fast import Result, algorithms, resume, simulate
+from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import from_dict
 from fedasd_fast.data.federated import Samples
 from fedasd_fast.data.synthetic import SyntheticData
 from fedasd_fast.simulation import SimulationError
-from fedasd_fast.simulation.chain import Chain
+from fedasd_fast.simulation.client.flat_model import FlatModel
+from fedasd_fast.simulation.client.linear_chain import Chain
+from fedasd_fast.simulation.client.samples import LocalSamples
+from fedasd_fast.simulation.client.stacked_model import StackedModel
 from fedasd_fast.simulation.cohort import Task
 from fedasd_fast.simulation.executors import stacked
-from fedasd_fast.simulation.flat import FlatModel
 from fedasd_fast.simulation.run import workplace
-from fedasd_fast.simulation.samples import LocalSamples
-from fedasd_fast.simulation.stacked_model import StackedModel
-from fedasd_fast.typed import ConfigError
 
 METHODS = [name + asd for name in algorithms.names() for asd in ("", "+asd") if name != "fedavgm"]
 RAGGED = dict(

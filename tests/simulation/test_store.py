@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from torch import Tensor
 
-from fedasd_fast.simulation import SimulationError, store
-from fedasd_fast.simulation.store import ClientStore
+from fedasd_fast.simulation import SimulationError
+from fedasd_fast.simulation.storage import client_store
+from fedasd_fast.simulation.storage.client_store import ClientStore
 from tests.simulation.small import files
 
 NAMES, SIZE = ("h", "upload"), 3
@@ -23,7 +24,7 @@ RECORD = len(NAMES) * SIZE * 4  # bytes
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_CHUNK_BYTES", 4 * RECORD)  # four records to a file
+    monkeypatch.setattr(client_store, "_CHUNK_BYTES", 4 * RECORD)  # four records to a file
 
 
 def make(directory: Path | None, names: tuple[str, ...] = NAMES) -> ClientStore:
@@ -233,7 +234,7 @@ def test_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(28, "No space left on device")
 
     records = make(tmp_path)
-    monkeypatch.setattr(store.os, "posix_fallocate", full)
+    monkeypatch.setattr(client_store.os, "posix_fallocate", full)
     with pytest.raises(SimulationError, match=r"chunk-00000.bin needs 96 bytes \(No space left on device\); free some"):
         records.write(0, vectors(0))
     assert list(tmp_path.iterdir()) == []

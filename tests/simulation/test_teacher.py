@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedasd_fast.common.randomness import Stream, generator
+from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config
 from fedasd_fast.data.transform import augment as augmented
-from fedasd_fast.randomness import Stream, generator
 from fedasd_fast.simulation.cohort import Workplace
-from fedasd_fast.typed import ConfigError
 from tests.algorithms.problem import CLASSES, advance, outcome, prepare, settings, skewed
 
 SHAPE = (1, 6, 6)

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import torch
 
+from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config
 from fedasd_fast.simulation import ClientError, Interrupted, replay, resume, sampling, simulate
 from fedasd_fast.simulation.cohort import Task
+from fedasd_fast.simulation.distributed.process_group import Ranks
 from fedasd_fast.simulation.executors import local
 from fedasd_fast.simulation.executors.torchrun import Torchrun, _fingerprint
-from fedasd_fast.simulation.ranks import Ranks
 from fedasd_fast.simulation.run import workplace
-from fedasd_fast.typed import ConfigError
 from tests.simulation import processes, ranks
 from tests.simulation.small import assert_same, contents, small
 from tests.simulation.test_processes import METHODS, UNEVEN, wait_for_rounds

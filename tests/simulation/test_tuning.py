@@ -14,8 +14,9 @@ from torch import nn
 
 from fedasd_fast.callbacks import Progress
 from fedasd_fast.config import from_yaml
-from fedasd_fast.simulation import resume, simulate, tuning
+from fedasd_fast.simulation import resume, simulate
 from fedasd_fast.simulation.cohort import Task
+from fedasd_fast.simulation.executors import autotune
 from fedasd_fast.simulation.run import workplace
 from tests.simulation.small import assert_same, contents, small
 
@@ -26,12 +27,12 @@ def resolved(monkeypatch: pytest.MonkeyPatch, one: float, many: float, cores: in
     def round_of(self: Any, group: Sequence[Task], threads: int) -> float:
         return one / threads**0.5 if len(group) == 1 else many
 
-    monkeypatch.setattr(tuning._Stopwatch, "round_of", round_of)
+    monkeypatch.setattr(autotune._Stopwatch, "round_of", round_of)
     monkeypatch.setattr("fedasd_fast.simulation.cohort.cores", lambda: cores)
     place = workplace(
         small(executor="auto", clients=120, participation=0.4, sampling="fixed", **changes), None, None, None
     )
-    place, text = tuning.resolve(place)
+    place, text = autotune.resolve(place)
     assert f"executor = {place.config.executor}" in text
     assert (place.at_once, place.threads) == (place.config.clients_at_once, place.config.threads)
     return place.config
@@ -96,7 +97,7 @@ def test_networks_and_clients_that_cannot_be_timed(caplog: pytest.LogCaptureFixt
 def test_measuring_leaves_no_trace() -> None:
     place = workplace(small(executor="auto", method="feddyn"), None, None, None)
     before = place.initial.clone(), torch.get_rng_state()
-    tuning.resolve(place)
+    autotune.resolve(place)
     assert torch.equal(place.initial, before[0])
     assert torch.equal(torch.get_rng_state(), before[1])
     assert not place.store.snapshot()["clients"].numel()

@@ -1,7 +1,7 @@
 """The ways to train the clients of a round."""
 
 from ..cohort import Workplace
-from ..ranks import Ranks
+from ..distributed.process_group import Ranks
 from .base import Executor
 from .local import Local
 from .processes import Processes

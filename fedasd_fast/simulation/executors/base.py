@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ...algorithms import Server
 from ..cohort import Sums, Task, Workplace
-from ..evaluate import evaluate
-from ..threads import threads
+from ..evaluation import evaluate
+from ..system.threads import threads
 
 
 class Executor(ABC):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ...algorithms import Server
 from ..cohort import Sums, Task
-from ..threads import threads
+from ..system.threads import threads
 from .base import Executor
 
 

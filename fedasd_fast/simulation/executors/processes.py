@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from ...algorithms import Server
-from ...typed import ConfigError
+from ...common.schema import ConfigError
 from ..cohort import Report, Sums, Task, Workplace
-from ..evaluate import batches, summed
-from ..shared import Board, SharedFile, dumps
-from ..threads import threads
+from ..distributed.worker_pool import PIECES, Pool, check_that_workers_can_start, needs_main
+from ..evaluation import batches, summed
+from ..system.shared_memory import Board, SharedFile, dumps
+from ..system.threads import threads
 from .base import Executor
-from .pool import PIECES, Pool, check_that_workers_can_start, needs_main
 from .worker import Assignment, Setup, main
 
 

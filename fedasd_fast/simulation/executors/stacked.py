@@ -14,12 +14,12 @@ from torch import Tensor
 
 from ...algorithms import Client, Server
 from ...data.federated import FederatedData
-from .. import fixed_point
+from ..aggregation import fixed_point
+from ..client.flat_model import FlatModel
+from ..client.stacked_model import StackedModel
+from ..client.stacked_trainer import GroupRun, GroupTraining
 from ..cohort import Report, Sums, Task, Workplace, add_client, conclude, dropping, run_client
 from ..errors import Interrupted
-from ..flat import FlatModel
-from ..stacked_model import StackedModel
-from .group import GroupRun, GroupTraining
 from .local import Local
 
 _GROUP_BYTES = 512 * 2**20  # of the vectors and samples that are held at once

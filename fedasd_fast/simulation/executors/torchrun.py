@@ -15,10 +15,10 @@ from torch import Tensor
 
 from ...algorithms import Server
 from ..cohort import Report, Sums, Task, Workplace
+from ..distributed.process_group import Ranks, agreed
 from ..errors import ClientError, Interrupted, SimulationError, portable
-from ..evaluate import batches, evaluate_batches, summed
-from ..ranks import Ranks, agreed
-from ..threads import threads
+from ..evaluation import batches, evaluate_batches, summed
+from ..system.threads import threads
 from .base import Executor
 from .local import Local
 

@@ -17,10 +17,10 @@ import torch
 from ...algorithms import Server
 from ...config import Config
 from ..cohort import Report, Sums, Task, Workplace
-from ..evaluate import evaluate_batches
-from ..shared import Board, SharedFile, loads
-from ..store import Lent
-from .pool import Failure
+from ..distributed.worker_pool import Failure
+from ..evaluation import evaluate_batches
+from ..storage.client_store import Lent
+from ..system.shared_memory import Board, SharedFile, loads
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,19 @@
-"""Tracing and batching rules of the compiled ops (torch.ops.fedasd.*).
+"""Fake kernels and vmap rules of the compiled ops (torch.ops.fedasd.*).
 
-Schemas, CPU kernels and derivatives are registered in csrc/torch.  Here: shapes for fake tensors, so that torch.compile
-and export see through the ops, and vmap, which maps a batch of clients onto the kernels' own client dimension.
+Schemas, kernels and derivatives are registered in csrc/torch.  Here: shapes for fake tensors, so that torch.compile and
+export see through the ops, and vmap, which maps a batch of clients onto the kernels' own client dimension.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .checks import check_inputs, check_options, check_teacher
+from .update_checks import check_accumulation, check_ascent, check_step
 
 TENSORS = 8  # the objective ops' leading arguments, see csrc/torch/ops.h
 
@@ -46,6 +47,32 @@ def _fake_cache(logits: Tensor, targets: Tensor, label_prior: Tensor, *rest: Any
     return logits.new_empty(logits.shape, dtype=rest[6]), numbers, torch.empty_like(numbers)
 
 
+def _fake_local_step(
+    w: Tensor,
+    g: Tensor,
+    velocity: Tensor | None,
+    linear: Tensor | None,
+    decays: Tensor | None,
+    lrs: Tensor | None,
+    norms: Tensor | None,
+    quadratic: float,
+    clip_norm: float | None,
+    decay: float,
+    lr: float,
+    momentum: float,
+) -> None:
+    rate, shrinkage = lr if lrs is None else lrs, decay if decays is None else decays
+    check_step(w, g, rate, quadratic, linear, clip_norm, shrinkage, velocity, momentum, norms, values=False)
+
+
+def _fake_ascend(w: Tensor, g: Tensor, saved: Tensor, rho: float, epsilon: float) -> None:
+    check_ascent(w, g, saved, rho, epsilon)
+
+
+def _fake_accumulate(total: Tensor, values: Tensor, weights: Sequence[float]) -> None:
+    check_accumulation(total, values, weights)
+
+
 def _vmap_rule(op: Callable[..., Any], tensors: int) -> Callable[..., Any]:
     def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
         """[V, ..] of every tensor; a client dimension below it is folded in, [V, K, ..] -> [V K, ..]."""
@@ -68,11 +95,19 @@ def _vmap_rule(op: Callable[..., Any], tensors: int) -> Callable[..., Any]:
 
 def register() -> None:
     """Called once, after the extension is loaded."""
-    fakes = {
+    losses = {
         "asd_objective": (_fake_objective, TENSORS),
         "asd_loss_and_grad": (_fake_loss_and_grad, TENSORS),
         "teacher_cache": (_fake_cache, 3),
     }
-    for name, (fake, tensors) in fakes.items():
+    for name, (fake, tensors) in losses.items():
         torch.library.register_fake(f"fedasd::{name}", fake)
         torch.library.register_vmap(f"fedasd::{name}", _vmap_rule(getattr(torch.ops.fedasd, name), tensors))
+    # The ops of the client update return nothing: all there is to trace are their checks.
+    updates: dict[str, Callable[..., None]] = {
+        "local_step_": _fake_local_step,
+        "ascend_": _fake_ascend,
+        "accumulate_": _fake_accumulate,
+    }
+    for name, check in updates.items():
+        torch.library.register_fake(f"fedasd::{name}", check)

@@ -12,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from ..config import Config, from_yaml
-from ..versions import versions
+from ...config import Config, from_yaml
+from ..errors import SimulationError
+from ..system.versions import versions
 from .checkpoint import write_atomically
-from .errors import SimulationError
 
 _PATIENCE = 10.0  # seconds
 

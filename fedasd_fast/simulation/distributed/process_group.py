@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ..config import Config
-from ..typed import ConfigError
-from .errors import SimulationError, portable
-from .meeting import meet
+from ...common.schema import ConfigError
+from ...config import Config
+from ..errors import SimulationError, portable
+from .rendezvous import meet
 
 NOT_LAUNCHED = "executor = torchrun is for runs that torchrun starts"
 T = TypeVar("T")

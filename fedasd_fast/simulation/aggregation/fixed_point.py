@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..loss import extension
-from .update_checks import check_accumulation
+from ...kernels import loader
+from ...kernels.update_checks import check_accumulation
 
 _SCALE = 2.0**44
 LIMIT = 2.0**17
@@ -33,8 +33,8 @@ def accumulate(
     The compiled kernel gives the reference's very integers.
     """
     weights = [weights] if isinstance(weights, (int, float)) else list(weights)
-    if extension.use_fused(implementation, values):
-        op = torch.ops.fedasd.accumulate_.default if torch.compiler.is_compiling() else extension.module.accumulate_
+    if loader.use_fused(implementation, values):
+        op = torch.ops.fedasd.accumulate_.default if torch.compiler.is_compiling() else loader.module.accumulate_
         op(total, values, weights)
         return
     check_accumulation(total, values, weights)

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..config import Config
-from ..data.federated import FederatedData
-from ..data.transfer import send
-from ..data.transform import augment, to_float
-from ..randomness import Stream, generator
+from ...common.randomness import Stream, generator
+from ...config import Config
+from ...data.federated import FederatedData
+from ...data.transfer import send
+from ...data.transform import augment, to_float
 
 
 class LocalSamples:

@@ -15,13 +15,13 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from ..algorithms import Correction
-from ..config import Config
-from ..data.federated import FederatedData
-from ..loss.cache import TeacherCache
-from .errors import SimulationError
-from .flat import FlatModel, arranged
-from .steps import Steps
+from ...algorithms import Correction
+from ...config import Config
+from ...data.federated import FederatedData
+from ...loss.teacher_cache import TeacherCache
+from ..errors import SimulationError
+from .flat_model import FlatModel, arranged
+from .local_step import Steps
 
 _GRAPHS = 16  # batch sizes that are recorded; rarer ones, of the last batches of unequal clients, run as they are
 _WARM_UP = 3  # runs before: libraries set themselves up in the first ones, which must not be recorded

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..loss.checks import require
+from .checks import require
 
 
 def check_step(

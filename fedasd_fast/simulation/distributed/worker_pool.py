@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal
 
-from ...typed import ConfigError
+from ...common.schema import ConfigError
 from ..errors import Interrupted, SimulationError, portable
 
 _log = logging.getLogger(__name__)

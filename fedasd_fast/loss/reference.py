@@ -10,13 +10,15 @@ Shapes: student and teacher logits [.., B, C], targets [.., B], label_prior [..,
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .loss.cache import TeacherRows
-from .loss.checks import FLOATS, check_inputs, check_options, check_teacher, check_values, require
+from ..kernels.checks import FLOATS, check_inputs, check_options, check_teacher, check_values, require
+
+if TYPE_CHECKING:
+    from .teacher_cache import TeacherRows
 
 
 class Teacher(NamedTuple):
@@ -46,7 +48,7 @@ def asd_loss(
     """sum_i alpha_i D(q_g(x_i) || q_k(x_i)), Eq. 5 with the weight lambda in units of the batch size."""
     key = (temperature, entropy_temperature, entropy_power, prior_power, not_true)
     check_options(*key[:4], weighting, divergence)
-    if isinstance(teacher_logits, TeacherRows):
+    if not isinstance(teacher_logits, Tensor):  # rows of a cache
         check_inputs(student_logits, teacher_logits.cache.rows, teacher_logits.rows, targets, label_prior, weighting)
         shares = None
     else:
@@ -58,7 +60,7 @@ def asd_loss(
     label = targets.long().where(valid, 0)
     z = _sanitise(student_logits, valid)
     not_true = not_true and z.shape[-1] > 1  # one class has no other
-    if isinstance(teacher_logits, TeacherRows):
+    if not isinstance(teacher_logits, Tensor):  # rows of a cache
         teacher_logits.cache.check_built_for(key, label_prior)
         teacher_logits.check_values(targets, valid)
         teacher = _cached_teacher(teacher_logits, valid, z.dtype)

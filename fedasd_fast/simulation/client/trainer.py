@@ -11,16 +11,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..algorithms import Client, Correction, Server
-from ..config import Config
-from ..data.federated import FederatedData
-from ..loss.cache import TeacherCache
-from ..randomness import Stream, torch_seeded
-from .captured import CapturedSteps
-from .errors import Interrupted
-from .flat import FlatModel, arranged
+from ...algorithms import Client, Correction, Server
+from ...common.randomness import Stream, torch_seeded
+from ...config import Config
+from ...data.federated import FederatedData
+from ...loss.teacher_cache import TeacherCache
+from ..errors import Interrupted
+from .cuda_graph import CapturedSteps
+from .flat_model import FlatModel, arranged
+from .local_step import Steps
 from .samples import LocalSamples
-from .steps import Steps
 
 
 @dataclass(frozen=True)

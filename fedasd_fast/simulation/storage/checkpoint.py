@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from .errors import SimulationError
+from ..errors import SimulationError
 
 _log = logging.getLogger(__name__)
 _NAME = re.compile(r"round-(\d{7})-([0-9a-f]{16})\.pt")

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import SimulationError
-from .shared import SharedFile, paged
+from ..errors import SimulationError
+from ..system.shared_memory import SharedFile, paged
 
 _CHUNK_BYTES = 16 * 2**20
 

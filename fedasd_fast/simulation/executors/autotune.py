@@ -14,17 +14,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..typed import ConfigError
-from . import executors, state
-from .cohort import Task, Workplace, tasks
-from .errors import SimulationError
-from .executors.pool import check_that_workers_can_start, needs_main
-from .executors.processes import pickled
-from .executors.stacked import as_many_as_fit
-from .round import server_of
-from .shared import SharedFile
-from .stacked_model import why_not
-from .threads import worth_threads
+from ...common.schema import ConfigError
+from .. import executors, state
+from ..client.stacked_model import why_not
+from ..cohort import Task, Workplace, tasks
+from ..distributed.worker_pool import check_that_workers_can_start, needs_main
+from ..errors import SimulationError
+from ..round import server_of
+from ..system.shared_memory import SharedFile
+from ..system.threads import worth_threads
+from .processes import pickled
+from .stacked import as_many_as_fit
 
 _PATIENCE = 0.4  # seconds for one way, unless a single client takes longer
 _ROUNDS = 3  # that are looked at for the size of a cohort

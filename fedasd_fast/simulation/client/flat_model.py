@@ -13,8 +13,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from ..models import refuse_running_statistics
-from ..typed import ConfigError
+from ...common.schema import ConfigError
+from ...models import refuse_running_statistics
 
 
 class FlatModel:

@@ -7,12 +7,11 @@ import platform
 import numpy
 import torch
 
-from .loss.extension import build_info
+from ..._version import __version__
+from ...kernels.loader import build_info
 
 
 def versions() -> dict[str, str]:
-    from . import __version__
-
     info = build_info()
     kernels = f"active ({', '.join(info['devices'])})" if info["extension"] else f"not active: {info['reason']}"
     return {

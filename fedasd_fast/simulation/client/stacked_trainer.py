@@ -17,14 +17,14 @@ from torch import Tensor
 
 from ...algorithms import Client, Server
 from ...data.transfer import send
-from ...loss.cache import TeacherCache
 from ...loss.functional import asd_loss_and_grad
-from .. import update
+from ...loss.teacher_cache import TeacherCache
 from ..cohort import Task, Workplace
 from ..errors import Interrupted
-from ..samples import LocalSamples
-from ..stacked_model import StackedModel
-from ..trainer import LocalRun
+from . import fused_update
+from .samples import LocalSamples
+from .stacked_model import StackedModel
+from .trainer import LocalRun
 
 _PADDING = -100  # ignore_index of the loss
 
@@ -113,10 +113,10 @@ class GroupTraining:
         w, g, optimizer = self._stack.vectors, self._stack.gradients, self._place.config.optimizer
         loss = self._backward(x, y, teacher, rows)
         if self._correction.rho:
-            saved = update.ascend(w, g, self._correction)
+            saved = fused_update.ascend(w, g, self._correction)
             self._backward(x, y, teacher, rows)
             w.copy_(saved)
-        update.local_step(
+        fused_update.local_step(
             w, g, lr, quadratic=self._correction.quadratic, linear=self._linear, clip_norm=optimizer.clip_norm,
             decay=self._decay, velocity=self._velocity, momentum=optimizer.momentum,
         )  # fmt: skip

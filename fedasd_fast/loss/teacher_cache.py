@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from . import extension
-from .checks import INTEGERS, check_logits, readable, require
+from ..kernels import loader
+from ..kernels.checks import INTEGERS, check_logits, readable, require
+from . import reference
 
 
 @dataclass(eq=False, slots=True)  # made in every step: a frozen one takes twice as long to make
@@ -82,12 +83,11 @@ class TeacherCache:
         check_logits(teacher_logits, "teacher_logits")
         key = (temperature, entropy_temperature, entropy_power, prior_power, not_true)
         make: Callable[..., tuple[Tensor, Tensor, Tensor]]
-        if teacher_logits.device.type in extension.devices:
+        if teacher_logits.device.type in loader.devices:
             make = torch.ops.fedasd.teacher_cache.default
         else:
-            from ..reference import teacher_cache as make
-
-            extension.warn_once()
+            make = reference.teacher_cache
+            loader.warn_once()
         rows, constant, log_weight = make(teacher_logits, targets, label_prior, *key, ignore_index, dtype, log_rows)
         return TeacherCache(rows, constant, log_weight, targets.long(), label_prior, key, log_rows)
 

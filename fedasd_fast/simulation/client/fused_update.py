@@ -14,11 +14,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..algorithms import Correction
-from ..config import Optimizer
-from ..loss import extension
-from . import update_ops
-from .update_checks import check_ascent, check_step
+from ...algorithms import Correction
+from ...config import Optimizer
+from ...kernels import loader
+from ...kernels.update_checks import check_ascent, check_step
 
 
 def step(
@@ -56,12 +55,12 @@ def local_step(
     implementation: str = "auto",
 ) -> None:
     """Changes w, velocity and norms in place; nothing else may share memory with them."""
-    if not extension.use_fused(implementation, w):
+    if not loader.use_fused(implementation, w):
         reference_step(w, g, lr, quadratic, linear, clip_norm, decay, velocity, momentum, norms)
         return
     lrs, lr = (lr, 0.0) if isinstance(lr, Tensor) else (None, lr)
     decays, decay = (decay, 0.0) if isinstance(decay, Tensor) else (None, decay)
-    op = torch.ops.fedasd.local_step_.default if torch.compiler.is_compiling() else extension.module.local_step_
+    op = torch.ops.fedasd.local_step_.default if torch.compiler.is_compiling() else loader.module.local_step_
     op(w, g, velocity, linear, decays, lrs, norms, quadratic, clip_norm, decay, lr, momentum)
 
 
@@ -74,10 +73,10 @@ def ascend(
     """
     saved = torch.empty_like(w) if saved is None else saved
     rho, epsilon = correction.rho, correction.rho_epsilon
-    if not extension.use_fused(implementation, w):
+    if not loader.use_fused(implementation, w):
         reference_ascend(w, g, saved, rho, epsilon)
     else:
-        op = torch.ops.fedasd.ascend_.default if torch.compiler.is_compiling() else extension.module.ascend_
+        op = torch.ops.fedasd.ascend_.default if torch.compiler.is_compiling() else loader.module.ascend_
         op(w, g, saved, rho, epsilon)
     return saved
 
@@ -123,7 +122,3 @@ def reference_ascend(w: Tensor, g: Tensor, saved: Tensor, rho: float, epsilon: f
 def _column(number: float | Tensor, w: Tensor) -> Tensor:
     """[1], or [K, 1] for one number a client."""
     return number.to(w.dtype).unsqueeze(-1) if isinstance(number, Tensor) else w.new_full((1,), number)
-
-
-if extension.available:
-    update_ops.register()

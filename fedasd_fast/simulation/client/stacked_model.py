@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from .chain import chain_of
-from .flat import FlatModel
+from .flat_model import FlatModel
+from .linear_chain import chain_of
 
 
 class Network(Protocol):

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .store import ClientStore
+from ..storage.client_store import ClientStore
 
 
 @dataclass(frozen=True)

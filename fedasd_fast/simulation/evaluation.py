@@ -11,7 +11,7 @@ from torch import Tensor
 from ..data.federated import FederatedData
 from ..data.transfer import send
 from ..data.transform import to_float
-from .flat import FlatModel, arranged
+from .client.flat_model import FlatModel, arranged
 
 
 def evaluate(model: FlatModel, vector: Tensor, data: FederatedData, batch_size: int) -> tuple[float, float]:

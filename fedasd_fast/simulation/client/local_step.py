@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..algorithms import Correction
-from ..config import Config
-from ..loss.cache import TeacherCache
-from ..loss.functional import asd_loss_and_grad
-from . import update
-from .flat import FlatModel
+from ...algorithms import Correction
+from ...config import Config
+from ...loss.functional import asd_loss_and_grad
+from ...loss.teacher_cache import TeacherCache
+from . import fused_update
+from .flat_model import FlatModel
 
 
 class Steps:
@@ -45,10 +45,10 @@ class Steps:
         w, g = self.model.vector, self.model.gradient
         loss = self._backward(x, y, rows)
         if self.correction.rho:
-            start = update.ascend(w, g, self.correction)
+            start = fused_update.ascend(w, g, self.correction)
             self._backward(x, y, rows)
             w.copy_(start)
-        update.step(w, g, self.velocity, self.correction, self.optimizer, self.lr, decay=self.decay)
+        fused_update.step(w, g, self.velocity, self.correction, self.optimizer, self.lr, decay=self.decay)
         return loss
 
     def _backward(self, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from ..typed import ConfigError
-from .flat import FlatModel
+from ...common.schema import ConfigError
+from ..client.flat_model import FlatModel
 
 _WORTH_IT = 1e8  # floating point operations in a step: some milliseconds of one core
 

@@ -1,0 +1,1 @@
+"""Several processes on one or more machines: process group, rendezvous, sharding, worker pool."""
