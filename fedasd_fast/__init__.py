@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from .loss.functional import asd_loss, asd_loss_and_grad, asd_objective
     from .loss.module import ASDLoss
     from .loss.teacher_cache import TeacherCache, label_prior
-    from .simulation import Result, resume, simulate
+    from .simulation.result import Result
+    from .simulation.simulate import resume, simulate
 
 _SUBMODULES = {
     "algorithms": ".algorithms",

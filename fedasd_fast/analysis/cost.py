@@ -74,7 +74,7 @@ class Cost:
 
 
 def cost(run: OpenedRun) -> Cost:
-    return cost_of(run.place.config, run.metrics)
+    return cost_of(run.context.experiment.config, run.metrics)
 
 
 def cost_of(config: Config, rows: Sequence[Mapping[str, Any]]) -> Cost:

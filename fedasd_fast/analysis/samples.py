@@ -9,14 +9,14 @@ from torch import Tensor
 from ..common.randomness import Stream, generator
 from ..data.transfer import send
 from ..data.transform import to_float
-from ..simulation.client.flat_model import arranged
+from ..simulation.client.flat_model import channels_last
 from ..simulation.errors import SimulationError
 from .opened import OpenedRun
 
 
 def training_samples(run: OpenedRun, number: int | None, seed: int) -> tuple[Tensor, Tensor]:
     """Inputs and targets: `number` samples, drawn with this seed, from those of all clients; None: all of them."""
-    data, like = run.place.data, run.place.initial
+    data, like = run.context.experiment.data, run.context.initial
     sizes = data.sizes.numpy()
     total = int(sizes.sum())
     if number is not None and number <= 0:
@@ -35,7 +35,7 @@ def training_samples(run: OpenedRun, number: int | None, seed: int) -> tuple[Ten
         inputs.append(samples.inputs[local])
         targets.append(samples.targets[local])
     x = to_float(send(torch.cat(inputs), like.device), data.mean, data.std, like.dtype)
-    return arranged(x), send(torch.cat(targets), like.device)
+    return channels_last(x), send(torch.cat(targets), like.device)
 
 
 def model_name(run: OpenedRun, name: str | None) -> str:

@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         finally:
             line.close()
         print(result)
-        _save(name, folder, result.to_dict(), found.place.config.method)
+        _save(name, folder, result.to_dict(), found.context.experiment.config.method)
     return 0
 
 

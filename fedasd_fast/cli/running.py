@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 
 def start(config: Config, folder: Path, arguments: argparse.Namespace) -> Run:
-    from ..simulation.run import simulate
+    from ..simulation import simulate
 
     return _watched(folder, arguments, lambda callbacks: simulate(config.replace(out=str(folder)), callbacks=callbacks))
 
 
 def follow(config: Config) -> None:
     """A rank that leaves writing and printing to the leader."""
-    from ..simulation.run import simulate
+    from ..simulation import simulate
 
     simulate(config)
 
 
 def go_on(folder: Path, arguments: argparse.Namespace, changes: Mapping[str, Any] | None = None) -> Run:
-    from ..simulation.run import resume
+    from ..simulation import resume
 
     return _watched(folder, arguments, lambda callbacks: resume(folder, changes, callbacks=callbacks))
 

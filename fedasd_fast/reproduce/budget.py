@@ -136,7 +136,7 @@ class _Watch(Callback):
 def trial(config: Config) -> Pace:
     """The run's own first rounds, in memory; nothing is left behind.  It is told of all rounds, so that executor = auto
     chooses what it will choose."""
-    from ..simulation.run import simulate
+    from ..simulation import simulate
 
     watch = _Watch()
     with contextlib.suppress(_Enough):

@@ -92,7 +92,7 @@ def test_what_is_no_run_or_has_no_checkpoint_is_refused(folder: Path, fedasd: Fe
     only = ("--only", "dissimilarity")
     code, _, err = fedasd("analyse", "nowhere", *only)
     assert code == 2
-    assert "nowhere is not the folder of a run" in err
+    assert "nowhere is not a run directory" in err
     (tmp_path / "young").mkdir()
     (tmp_path / "young" / "config.yaml").write_bytes((folder / "config.yaml").read_bytes())
     code, _, err = fedasd("analyse", "young", *only)

@@ -162,11 +162,11 @@ def test_gradients_are_those_of_the_written_out_objective(weighting: str, batch_
 
 
 def test_at_the_teacher_itself_lambda_does_not_matter(run: OpenedRun) -> None:
-    data, at = run.place.data, run.state.cloud
+    data, at = run.context.experiment.data, run.state.cloud
     local = data.client(0)
     prior = torch.bincount(local.targets, minlength=data.num_classes) / len(local)
     found = gradients(
-        run.place.trainer.model, at, at, local.inputs.double(), local.targets, prior.double(), term(run), 50
+        run.context.trainer.model, at, at, local.inputs.double(), local.targets, prior.double(), term(run), 50
     )
     assert float(found.asd.abs().max()) < 1e-12
     assert float(found.ce.norm()) > 1e-3
@@ -178,7 +178,7 @@ def test_the_next_round_is_the_one_that_the_run_would_have_made(tmp_path: Path) 
     simulate(small(method="feddyn+asd", rounds=4, out=str(tmp_path / "four")))
     simulate(small(method="feddyn+asd", rounds=5, out=str(tmp_path / "five")))
     before, run = files(tmp_path / "four"), opened(tmp_path / "four")
-    records = {k: run.place.store.read(k) for k in range(12)}
+    records = {k: run.context.records.read(k) for k in range(12)}
     start, end = next_round(run)
     kept = checkpoint.load(tmp_path / "five" / "checkpoint")
     assert torch.equal(end, from_plain(kept[0]["state"], end.device).cloud)
@@ -186,7 +186,7 @@ def test_the_next_round_is_the_one_that_the_run_would_have_made(tmp_path: Path) 
     assert torch.equal(next_round(run)[1], end)
     assert before == files(tmp_path / "four")
     for k, record in records.items():
-        now = run.place.store.read(k)
+        now = run.context.records.read(k)
         assert (record is None) == (now is None)
         assert record is None or all(torch.equal(record[name], now[name]) for name in record)  # type: ignore[index]
 
@@ -196,7 +196,7 @@ def test_a_run_is_measured_as_defined(run: OpenedRun) -> None:
     assert (found.round, found.clients, found.population, found.weight) == (5, 12, 12, 2.0)
     assert found.lambdas == (0.0, 2.0, 5.0)
     start, end = next_round(run)
-    data, flat = run.place.data, run.place.trainer.model
+    data, flat = run.context.experiment.data, run.context.trainer.model
     assert found.uniform is not None
     both = [(found.normalised.values, "adaptive"), (found.uniform.values, "uniform")]
     for at, value, weighting in ((x, v, w) for values, w in both for x, v in zip(found.lambdas, values, strict=True)):

@@ -95,9 +95,10 @@ def test_runs_share_the_partition_and_the_initial_model_and_may_get_longer(fedas
     assert fedasd(*words, "--rounds", "1", "--only", "fedavg,fedavg+asd,feddyn")[0] == 0
     first, *others = [opened(f"g/{method},clients=6-seed5") for method in ("fedavg", "fedavg+asd", "feddyn")]
     for other in others:
-        assert torch.equal(first.place.initial, other.place.initial)
+        assert torch.equal(first.context.initial, other.context.initial)
         for client in range(6):
-            assert torch.equal(first.place.data.client(client).inputs, other.place.data.client(client).inputs)
+            one, two = (run.context.experiment.data.client(client) for run in (first, other))
+            assert torch.equal(one.inputs, two.inputs)
 
     row = read("g/fedavg,clients=6-seed5").metrics[0]
     code, out, _ = fedasd(*words, "--rounds", "3", "--only", "fedavg,fedavg+asd")

@@ -76,9 +76,9 @@ def test_accumulation_is_the_references(clients, dtype, device):
     values = normal(shape_of(clients, 5003), dtype, 0) * 2.0 ** torch.arange(-30, -30 + 5003).remainder(47)
     weights = [(-1) ** k / (k + 3) for k in range(clients or 1)]
     totals = []
-    for place, implementation in ((device, "fused"), (device, "reference"), ("cpu", "fused")):
-        total = torch.arange(5003, device=place)
-        accumulate(total, values.to(place, dtype), weights, implementation=implementation)
+    for context, implementation in ((device, "fused"), (device, "reference"), ("cpu", "fused")):
+        total = torch.arange(5003, device=context)
+        accumulate(total, values.to(context, dtype), weights, implementation=implementation)
         totals.append(total.cpu())
     assert torch.equal(totals[0], totals[1])
     assert torch.equal(totals[0], totals[2])

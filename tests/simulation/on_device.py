@@ -12,9 +12,9 @@ import torch
 from fedasd_fast import Result, resume, simulate
 from fedasd_fast.config import from_dict
 from fedasd_fast.data.federated import Dataset, PartitionedData, Samples
-from fedasd_fast.simulation.cohort import Workplace, tasks
-from fedasd_fast.simulation.round import server_of
-from fedasd_fast.simulation.run import workplace
+from fedasd_fast.simulation.client.update import load_client
+from fedasd_fast.simulation.cohort import client_tasks
+from fedasd_fast.simulation.context import Context, Inputs, build_context
 from fedasd_fast.simulation.state import first
 
 # Clients of unequal sizes, so that the last batches have many.
@@ -77,21 +77,22 @@ class OneClient:
 
     def __init__(self, settings: dict[str, Any], **others: Any) -> None:
         config = from_dict(settings)
-        self.place: Workplace = workplace(config, others.get("data"), None, None)
-        self._server = server_of(self.place, first(config, self.place.method, self.place.initial))
-        self._task = tasks(config, self.place.data, self.place.method, 0)[0]
-        self._client = self.place.client(self._task.client, None)
-        self._correction = self.place.method.correction(self._server, self._client)
+        self.context: Context = build_context(config, Inputs(others.get("data")))
+        experiment, initial = self.context.experiment, self.context.initial
+        self._server = experiment.server(first(config, experiment.method, initial))
+        self._task = client_tasks(experiment, 0)[0]
+        self._client = load_client(experiment, self._task.client, None, initial)
+        self._correction = experiment.method.correction(self._server, self._client)
 
     def __call__(self) -> int:
         """Returns the number of steps."""
-        run = self.place.trainer.train(self._server, self._client, self._correction, self._task.epochs, [])
+        run = self.context.trainer.train(self._server, self._client, self._correction, self._task.epochs, [])
         return len(run.losses)
 
 
 def data_is_resident(device: str) -> None:
     settings = IMAGES | {"device": device}
-    data, host = OneClient(settings, data=images()).place.data, images()
+    data, host = OneClient(settings, data=images()).context.experiment.data, images()
     for k in range(host.num_clients):
         there, here = data.client(k), host.client(k)
         assert there.inputs.device == there.targets.device == torch.device(device)

@@ -18,7 +18,7 @@ from fedasd_fast.config import Config
 from fedasd_fast.simulation import resume, simulate
 from fedasd_fast.simulation.storage import checkpoint
 from fedasd_fast.simulation.storage.client_store import ClientStore
-from fedasd_fast.simulation.storage.run_directory import RunFolder
+from fedasd_fast.simulation.storage.run_directory import RunDirectory
 
 # The server imports torch once, and never computes: what is forked from it starts quickly and has no thread to miss.
 _context = multiprocessing.get_context("forkserver")
@@ -109,20 +109,20 @@ def _half_a_checkpoint(round: int) -> None:
 
 
 def _metrics_not_checkpointed(round: int) -> None:
-    append = RunFolder.append_metrics
+    append = RunDirectory.append_metrics
 
-    def fatal(self: RunFolder, row: dict[str, Any]) -> None:
+    def fatal(self: RunDirectory, row: dict[str, Any]) -> None:
         append(self, row)
         if row["round"] == round:
             die()
 
-    RunFolder.append_metrics = fatal  # type: ignore[method-assign]
+    RunDirectory.append_metrics = fatal  # type: ignore[method-assign]
 
 
 def _half_a_row_of_metrics(round: int) -> None:
-    append = RunFolder.append_metrics
+    append = RunDirectory.append_metrics
 
-    def fatal(self: RunFolder, row: dict[str, Any]) -> None:
+    def fatal(self: RunDirectory, row: dict[str, Any]) -> None:
         if row["round"] == round:
             with open(self.path / "metrics.jsonl", "a") as file:
                 file.write('{"round": 5, "lo')
@@ -130,7 +130,7 @@ def _half_a_row_of_metrics(round: int) -> None:
             die()
         append(self, row)
 
-    RunFolder.append_metrics = fatal  # type: ignore[method-assign]
+    RunDirectory.append_metrics = fatal  # type: ignore[method-assign]
 
 
 def _half_a_record(writes: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fedasd_fast.simulation import resume, simulate
-from fedasd_fast.simulation.distributed.process_group import Together
+from fedasd_fast.simulation.distributed.process_group import TorchProcessGroup
 from tests.simulation import processes
 
 
@@ -69,10 +69,10 @@ def run_with_other_seed(config: Any, seed: int = 0) -> str:
 
 def die_before_a_checkpoint(config: Any, number: int = 0) -> str:
     """This rank's part of the checkpoint is missing."""
-    gather = Together.gather
+    gather = TorchProcessGroup.gather
     if number:
 
-        def fatal(self: Together, part: Any) -> Any:
+        def fatal(self: TorchProcessGroup, part: Any) -> Any:
             nonlocal number
             if isinstance(part, dict) and "slots" in part:
                 number -= 1
@@ -80,5 +80,5 @@ def die_before_a_checkpoint(config: Any, number: int = 0) -> str:
                     processes.die()
             return gather(self, part)
 
-        Together.gather = fatal  # type: ignore[method-assign]
+        TorchProcessGroup.gather = fatal  # type: ignore[method-assign]
     return run(config)

@@ -10,9 +10,11 @@ from torch import Tensor
 
 from fedasd_fast.common.schema import merge
 from fedasd_fast.config import Config, from_dict
-from fedasd_fast.simulation.run import restore_place, workplace
+from fedasd_fast.simulation.context import build_context
+from fedasd_fast.simulation.distributed.sharding import Shard
+from fedasd_fast.simulation.restore import restore, saved_parallelism
 from fedasd_fast.simulation.storage import checkpoint
-from fedasd_fast.simulation.storage.run_directory import RunFolder
+from fedasd_fast.simulation.storage.run_directory import RunDirectory
 
 SETTINGS: dict[str, Any] = {
     "synthetic": {"shape": [12], "classes": 5, "samples_per_client": 16, "test_samples": 50},
@@ -33,13 +35,13 @@ def timeless(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def contents(out: Path | str) -> dict[str, Any]:
     """All results in the folder of a run, down to the records of its clients, in a form that == compares by bits."""
-    folder = RunFolder(Path(out))
+    folder = RunDirectory(Path(out))
     config = folder.config()
-    place = workplace(config, None, None, folder.clients)
     kept = checkpoint.load(folder.checkpoints)
-    place, state = restore_place(place, kept, 0, read_only=True)
+    context = build_context(config, shard=Shard(folder.clients), parallelism=saved_parallelism(kept[0]))
+    state = restore(context, kept, read_only=True)
     found = {name: bits(value) for name, value in vars(state).items()}
-    found["records"] = {k: bits(record) for k in range(config.clients) if (record := place.store.read(k))}
+    found["records"] = {k: bits(record) for k in range(config.clients) if (record := context.records.read(k))}
     found["metrics"] = timeless(folder.metrics())
     models = folder.path / "models.pt"
     found["models"] = bits(torch.load(models, weights_only=True)) if models.exists() else None

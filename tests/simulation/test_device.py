@@ -15,7 +15,7 @@ from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import from_dict
 from fedasd_fast.data.resident import ResidentData
 from fedasd_fast.simulation.client import cuda_graph
-from fedasd_fast.simulation.executors import stacked
+from fedasd_fast.simulation.executors.stacked import StackedExecutor
 from tests.simulation import on_device
 from tests.simulation.on_device import FEATURES, IMAGES, METHODS, OneClient, images
 from tests.simulation.pretended import CUDA, TapedGraphs, Watch, pretended_gpu
@@ -56,7 +56,7 @@ def test_the_pretended_gpu_notices(gpu: Watch) -> None:
 def test_no_tensor_is_on_the_wrong_device(
     method: str, executor: str, kernels: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stacked, "run_client", None)  # an error must not lead to the serial way
+    monkeypatch.setattr(StackedExecutor, "train_one", None)  # an error must not lead to the serial way
     with pretended_gpu(kernels=kernels):
         on_device.as_on_the_cpu(FEATURES | {"method": method, "executor": executor}, "cuda:0", 1e-12)
 
@@ -64,7 +64,7 @@ def test_no_tensor_is_on_the_wrong_device(
 @pytest.mark.parametrize("executor", ["serial", "stacked"])
 @pytest.mark.parametrize(("augment", "teacher"), [("none", "cache"), ("round", "cache"), ("epoch", "recompute")])
 def test_images(executor: str, augment: str, teacher: str, gpu: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stacked, "run_client", None)
+    monkeypatch.setattr(StackedExecutor, "train_one", None)
     settings = IMAGES | {"augment": augment, "teacher": teacher, "executor": executor, "method": "feddisco+asd"}
     on_device.as_on_the_cpu(settings, "cuda:0", 1e-12, data=images())
 

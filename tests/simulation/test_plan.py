@@ -9,9 +9,8 @@ import pytest
 
 from fedasd_fast.config import Config, from_dict
 from fedasd_fast.simulation import SimulationError, resource_estimate, simulate
-from fedasd_fast.simulation.cohort import Workplace
-from fedasd_fast.simulation.resource_estimate import Plan, human
-from fedasd_fast.simulation.run import workplace
+from fedasd_fast.simulation.context import Context, build_context
+from fedasd_fast.simulation.resource_estimate import ResourceEstimate, human
 from fedasd_fast.simulation.storage.client_store import ClientStore
 
 P = 12 * 5 + 5  # parameters of the linear model
@@ -27,12 +26,12 @@ def linear(**changes: Any) -> Config:
     return from_dict({**settings, **changes})
 
 
-def place(**changes: Any) -> Workplace:
-    return workplace(linear(**changes), None, None, None)
+def place(**changes: Any) -> Context:
+    return build_context(linear(**changes))
 
 
 def test_by_hand(tmp_path: Path) -> None:
-    made = resource_estimate.plan(place(method="feddyn+asd", out=str(tmp_path)))
+    made = resource_estimate.estimate_resources(place(method="feddyn+asd", out=str(tmp_path)))
     assert made.rounds == 4
     assert made.clients_per_round == 5
     assert made.steps == 4 * 5 * 2 * 3
@@ -52,32 +51,32 @@ def test_by_hand(tmp_path: Path) -> None:
 
 
 def test_every_worker_has_a_model_of_its_own() -> None:
-    made = resource_estimate.plan(place(method="fedavg+asd", executor="processes", workers=3))
-    alone = resource_estimate.plan(place(method="fedavg+asd"))
+    made = resource_estimate.estimate_resources(place(method="fedavg+asd", executor="processes", workers=3))
+    alone = resource_estimate.estimate_resources(place(method="fedavg+asd"))
     assert made.memory - alone.memory == 2 * (alone.model + alone.largest_client + alone.teacher_cache)
     assert ("memory: teacher cache", f"{human(made.teacher_cache)}, in each of 3 workers") in made.rows()
 
 
 def test_in_memory_and_without_state() -> None:
-    made = resource_estimate.plan(place(method="fedavg"))
+    made = resource_estimate.estimate_resources(place(method="fedavg"))
     assert made.teacher_cache == 0
     assert made.clients_with_state == 19  # 13.67 and a round
     assert made.state == 19 * P * 4
     assert made.disk == 0
     assert made.memory == made.model + made.data + made.largest_client + made.state
-    assert resource_estimate.plan(place(eval_models=["cloud"])).state == 0
+    assert resource_estimate.estimate_resources(place(eval_models=["cloud"])).state == 0
 
 
 def test_failures_and_full_participation() -> None:
-    assert resource_estimate.plan(place(participation=1.0)).clients_with_state == 20 + 20
-    some = resource_estimate.plan(place(failures={"dropout": 0.2, "stragglers": 0.5}))
+    assert resource_estimate.estimate_resources(place(participation=1.0)).clients_with_state == 20 + 20
+    some = resource_estimate.estimate_resources(place(failures={"dropout": 0.2, "stragglers": 0.5}))
     assert some.clients_per_round == pytest.approx(4)
     assert some.steps == round(4 * 4 * 2 * 0.75 * 3)
-    assert resource_estimate.plan(place(rounds=0)).steps == 0
+    assert resource_estimate.estimate_resources(place(rounds=0)).steps == 0
 
 
 def test_rows_can_be_printed() -> None:
-    rows = dict(resource_estimate.plan(place()).rows())
+    rows = dict(resource_estimate.estimate_resources(place()).rows())
     assert rows["local steps"].startswith("120 in all")
     assert rows["memory: client state"] == "4.9 KB (19 x 260 B)"
     assert [human(size) for size in (0, 999, 1000, 2.5e6, 1e9, 3.21e12)] == [
@@ -98,7 +97,7 @@ def test_the_run_takes_what_was_planned(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(ClientStore, "_take", spy)
     for out in (None, str(tmp_path / "run")):
         slots.clear()
-        made = resource_estimate.plan(place(method="feddyn", rounds=12, out=out))
+        made = resource_estimate.estimate_resources(place(method="feddyn", rounds=12, out=out))
         result = simulate(linear(method="feddyn", rounds=12, out=out, executor="serial"))
         assert sum(row["steps"] for row in result.metrics) == made.steps
         assert made.clients_with_state / 2 < len(slots) <= made.clients_with_state
@@ -113,7 +112,7 @@ def test_not_enough_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SimulationError, match=r"needs \d+\.\d KB of memory, 1.0 KB are available; leave `all` out of"):
         simulate(linear())
     monkeypatch.setattr(resource_estimate, "available_memory", lambda: None)  # a system that does not tell
-    assert isinstance(resource_estimate.refuse_what_cannot_fit(place()), Plan)
+    assert isinstance(resource_estimate.check_resources(place()), ResourceEstimate)
 
 
 def test_not_enough_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +121,7 @@ def test_not_enough_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         simulate(linear(out=str(tmp_path / "run")))
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(resource_estimate, "free_disk", lambda path: 10**8)
-    assert isinstance(resource_estimate.refuse_what_cannot_fit(place(out=str(tmp_path / "run"))), Plan)
+    assert isinstance(resource_estimate.check_resources(place(out=str(tmp_path / "run"))), ResourceEstimate)
 
 
 def test_what_the_system_tells(tmp_path: Path) -> None:

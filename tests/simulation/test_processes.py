@@ -20,13 +20,15 @@ from fedasd_fast.callbacks import Callback
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config
 from fedasd_fast.simulation import ClientError, Interrupted, SimulationError, resume, simulate
-from fedasd_fast.simulation.cohort import Task
-from fedasd_fast.simulation.distributed.process_group import Ranks
-from fedasd_fast.simulation.distributed.worker_pool import PIECES
-from fedasd_fast.simulation.executors import create
-from fedasd_fast.simulation.executors.processes import Processes
-from fedasd_fast.simulation.run import workplace
-from fedasd_fast.simulation.storage.run_directory import RunFolder
+from fedasd_fast.simulation.cohort import ClientTask, local_steps
+from fedasd_fast.simulation.context import build_context
+from fedasd_fast.simulation.distributed.process_group import ProcessGroup
+from fedasd_fast.simulation.distributed.sharding import Shard
+from fedasd_fast.simulation.distributed.worker_pool import MAX_PIECES
+from fedasd_fast.simulation.executors import create_executor
+from fedasd_fast.simulation.executors.processes import ProcessesExecutor
+from fedasd_fast.simulation.storage.client_store import ClientStore
+from fedasd_fast.simulation.storage.run_directory import RunDirectory
 from tests.simulation import processes
 from tests.simulation.small import assert_same, contents, small, timeless
 from tests.simulation.watched import Unborn, Watched, all_gone, pids
@@ -79,24 +81,24 @@ def test_continued_by_another_executor(tmp_path: Path) -> None:
 
 def test_one_worker_a_core_with_one_thread_each() -> None:
     cores = len(os.sched_getaffinity(0))
-    executor = create(workplace(workers(0), None, None, None), Ranks())
-    assert isinstance(executor, Processes)
-    assert (executor.workers, executor.place.threads) == (cores, 1)
-    executor = create(workplace(workers(0, threads=cores + 1), None, None, None), Ranks())
-    assert isinstance(executor, Processes)
-    assert (executor.workers, executor.place.threads) == (1, cores + 1)
+    executor = create_executor(build_context(workers(0)), ProcessGroup())
+    assert isinstance(executor, ProcessesExecutor)
+    assert (executor.workers, executor.context.parallelism.threads) == (cores, 1)
+    executor = create_executor(build_context(workers(0, threads=cores + 1)), ProcessGroup())
+    assert isinstance(executor, ProcessesExecutor)
+    assert (executor.workers, executor.context.parallelism.threads) == (1, cores + 1)
 
 
 def test_the_longest_clients_are_first_and_the_queue_stays_short() -> None:
-    place = workplace(workers(1, clients=5000, size_sigma=1.0), None, None, None)
-    executor = Processes(place)
-    tasks = [Task(k, 1 + k % 3, 1 / 5000) for k in range(5000)]
+    context = build_context(workers(1, clients=5000, size_sigma=1.0))
+    executor = ProcessesExecutor(context)
+    tasks = [ClientTask(k, 1 + k % 3, 1 / 5000) for k in range(5000)]
     pieces = executor._pieces(tasks, {k: (-1, k) for k in range(5000)})
     trained = [task.client for piece in pieces for group in piece for task in group.tasks]
-    steps = [place.expected_steps(tasks[client]) for client in trained]
+    steps = [local_steps(context.experiment, tasks[client]) for client in trained]
     assert steps == sorted(steps, reverse=True)
     assert sorted(trained) == list(range(5000))
-    assert len(pieces) <= PIECES
+    assert len(pieces) <= MAX_PIECES
     few = executor._pieces(tasks[:40], {k: (-1, k) for k in range(40)})
     assert len(few) > 30  # each alone, but for the shortest
 
@@ -153,7 +155,7 @@ class TestDeaths:
     def test_a_client_that_is_always_the_end_is_named(self, tmp_path: Path) -> None:
         config = workers(2, participation=1.0, rounds=1)
         data = Watched(config, tmp_path, {5: 99})
-        message = r"client 5 was the end of 3 workers, the last one was killed \(SIGKILL\): out of memory\?"
+        message = r"3 workers died while they trained client 5, the last one was killed \(SIGKILL\): out of memory\?"
         with pytest.raises(SimulationError, match=message):
             simulate(config, data=data)
         assert len(list(tmp_path.glob("client 5 death *"))) == 3
@@ -279,15 +281,17 @@ class TestNothingIsLeft:
         assert all_gone(pids(tmp_path), patience=5)
 
     def test_a_folder_waits_for_workers_of_a_killed_run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        store = workplace(small(), None, None, tmp_path / "clients").store.lend()
-        held = store.hold()
+        records = build_context(small(), shard=Shard(tmp_path / "clients")).records
+        assert isinstance(records, ClientStore)
+        store = records.for_workers()
+        held = store.lock_directory()
         assert held is not None
-        monkeypatch.setattr("fedasd_fast.simulation.storage.run_directory._PATIENCE", 0.05)
-        with pytest.raises(SimulationError, match="is in use by process"), RunFolder(tmp_path):
+        monkeypatch.setattr("fedasd_fast.simulation.storage.run_directory._LOCK_TIMEOUT", 0.05)
+        with pytest.raises(SimulationError, match="is in use by process"), RunDirectory(tmp_path):
             pass
-        monkeypatch.setattr("fedasd_fast.simulation.storage.run_directory._PATIENCE", 10)
+        monkeypatch.setattr("fedasd_fast.simulation.storage.run_directory._LOCK_TIMEOUT", 10)
         threading.Timer(0.1, os.close, (held,)).start()
-        with RunFolder(tmp_path):
+        with RunDirectory(tmp_path):
             pass
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from fedasd_fast.simulation.system.shared_memory import SharedFile, dumps, loads
+from fedasd_fast.simulation.system.shared_memory import SharedMemory, dumps, loads
 
 
 def test_large_tensors_go_through_the_file() -> None:
@@ -12,7 +12,7 @@ def test_large_tensors_go_through_the_file() -> None:
     large = torch.randn(1000, 700, generator=rng)
     images = torch.randint(255, (700, 3, 32, 32), dtype=torch.uint8, generator=rng)
     value = {"large": large, "again": [large, large.T], "images": images, "small": torch.arange(3), "text": "x"}
-    file = SharedFile()
+    file = SharedMemory()
     data = dumps(value, file)
     assert len(data) < 5000
     for _ in range(2):
@@ -28,7 +28,7 @@ def test_large_tensors_go_through_the_file() -> None:
 
 def test_tensors_that_a_graph_or_a_subclass_belongs_to_are_pickled_as_usual() -> None:
     parameter = torch.nn.Parameter(torch.ones(600, 600))
-    file = SharedFile()
+    file = SharedMemory()
     found = loads(dumps(parameter, file), file)
     assert isinstance(found, torch.nn.Parameter)
     assert torch.equal(found, parameter)

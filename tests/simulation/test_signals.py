@@ -164,7 +164,7 @@ def test_signals_are_left_alone_while_data_and_model_are_made(
         seen.append([signal.getsignal(number) for number in BOTH])
         raise ValueError("enough")
 
-    monkeypatch.setattr("fedasd_fast.simulation.run.federate", federate)
+    monkeypatch.setattr("fedasd_fast.simulation.context.federate", federate)
     with pytest.raises(ValueError, match="enough"):
         simulate(small(out=str(tmp_path)))
     assert seen == [[handlers, handlers]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,12 +20,13 @@ from fedasd_fast.data.federated import Samples
 from fedasd_fast.data.synthetic import SyntheticData
 from fedasd_fast.simulation import SimulationError
 from fedasd_fast.simulation.client.flat_model import FlatModel
-from fedasd_fast.simulation.client.linear_chain import Chain
+from fedasd_fast.simulation.client.linear_chain import LinearChain
 from fedasd_fast.simulation.client.samples import LocalSamples
-from fedasd_fast.simulation.client.stacked_model import StackedModel
-from fedasd_fast.simulation.cohort import Task
+from fedasd_fast.simulation.client.stacked_model import StackedModel, clients_that_fit
+from fedasd_fast.simulation.cohort import ClientTask, group_tasks
+from fedasd_fast.simulation.context import build_context
 from fedasd_fast.simulation.executors import stacked
-from fedasd_fast.simulation.run import workplace
+from fedasd_fast.simulation.executors.aggregator import Aggregator
 
 METHODS = [name + asd for name in algorithms.names() for asd in ("", "+asd") if name != "fedavgm"]
 RAGGED = dict(
@@ -81,16 +81,16 @@ def test_in_groups_of_few_clients() -> None:
 
 @pytest.mark.parametrize("at_once", [1, 2, 7, 98, 1000])
 def test_groups_are_a_function_of_the_tasks(at_once: int) -> None:
-    place = replace(workplace(from_dict(RAGGED | {"clients": 200}), None, None, None), at_once=at_once)
-    tasks = [Task(k, 1 + k % 3, 0.01) for k in range(3, 200, 2)]
-    found = place.groups(tasks)
-    assert place.groups([]) == []
+    context = build_context(from_dict(RAGGED | {"clients": 200}))
+    tasks = [ClientTask(k, 1 + k % 3, 0.01) for k in range(3, 200, 2)]
+    found = group_tasks(context.experiment, tasks, at_once)
+    assert group_tasks(context.experiment, [], at_once) == []
     assert sorted(task.client for group in found for task in group) == [task.client for task in tasks]
     assert max(map(len, found)) <= at_once
     assert max(map(len, found)) - min(map(len, found)) <= 1  # and none of them is a rest
     if at_once > 1:
-        assert found == place.groups(tasks[::-1])
-        largest = [int(place.data.sizes[task.client]) for group in found for task in group]
+        assert found == group_tasks(context.experiment, tasks[::-1], at_once)
+        largest = [int(context.experiment.data.sizes[task.client]) for group in found for task in group]
         assert largest == sorted(largest, reverse=True)
 
 
@@ -99,15 +99,15 @@ def test_groups_fit_a_cache(parameters: int, most: int) -> None:
     vector = torch.empty(parameters, device="meta")
     model: Any = type("Model", (), {"vector": vector, "__len__": lambda self: parameters})()
     data: Any = SimpleNamespace(sizes=torch.arange(1, 8), input_shape=(6,))
-    assert stacked.as_many_as_fit(model, data) == most
+    assert clients_that_fit(model, data) == most
 
 
 @pytest.mark.parametrize("method", ["fedavg+asd", "feddyn"])
 def test_added_at_once_or_one_by_one(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = RAGGED | {"method": method, "executor": "stacked", "participation": 0.8}
     at_once = simulate(settings)
-    monkeypatch.setattr(stacked, "_usable", lambda *_: False)
-    monkeypatch.delattr(stacked, "_add")
+    monkeypatch.setattr(stacked, "_all_usable", lambda *_: False)
+    monkeypatch.delattr(Aggregator, "add_stacked")
     one_by_one = simulate(settings)
     assert all(torch.equal(at_once.models[name], one_by_one.models[name]) for name in at_once.models)
     for a, b in zip(at_once.metrics, one_by_one.metrics, strict=True):
@@ -181,8 +181,8 @@ def test_gradients_are_autograds(name: str, clients: int, batch: int) -> None:
     template = FlatModel(nn.Sequential(*layers), torch.float64)
     rng = torch.Generator().manual_seed(0)
     vectors, gradients = torch.randn(2, clients, len(template), dtype=torch.float64, generator=rng)
-    network = StackedModel(template, vectors, gradients).network
-    assert isinstance(network, Chain) == (name in CHAINS)
+    network = StackedModel(template, vectors, gradients)._network
+    assert isinstance(network, LinearChain) == (name in CHAINS)
     shape = (6,) if isinstance(layers[0], nn.Linear) and name in CHAINS else (2, 3)
     for _ in range(2):  # nothing is left of the first batch
         inputs = torch.randn(clients, batch, *shape, dtype=torch.float64, generator=rng)

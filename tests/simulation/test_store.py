@@ -181,7 +181,7 @@ def test_overlay_leaves_files_alone(tmp_path: Path) -> None:
 
     records = make(tmp_path)
     records.restore(snapshot)
-    records.overlay()
+    records.write_to_memory()
     for round in range(1, 30):
         for client in (1, 5, 9):
             records.write(client, vectors(100 * round + client))
@@ -269,10 +269,10 @@ class TestReservedSlots:
         return ClientStore(("upload",), 3, torch.float32, tmp_path if request.param == "files" else None)
 
     def test_only_what_is_committed_counts(self, records: ClientStore) -> None:
-        lent = records.lend()
+        lent = records.for_workers()
         for value in (1.0, 2.0):
             slots = records.reserve([4, 5, 6])
-            lent.borrow(slots)
+            lent.assign(slots)
             for client in slots:
                 before = lent.read(client)
                 assert before is None if value == 1 else before is not None and float(before["upload"][0]) == 1
@@ -283,13 +283,13 @@ class TestReservedSlots:
         assert found == [1.0, 2.0, 1.0]
 
     def test_rollback_gives_the_slots_back(self, records: ClientStore) -> None:
-        lent = records.lend()
+        lent = records.for_workers()
         first = records.reserve([1])[1][1]
         records.commit([1])
         records.mark()
         taken = records.reserve([1, 2])
         assert first not in {new for _, new in taken.values()}
-        lent.borrow({1: taken[1]})
+        lent.assign({1: taken[1]})
         lent.write(1, {"upload": torch.full((3,), 9.0)})
         records.rollback()
         assert {new for _, new in records.reserve([7, 8]).values()} == {new for _, new in taken.values()}

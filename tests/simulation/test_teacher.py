@@ -12,7 +12,7 @@ from fedasd_fast.common.randomness import Stream, generator
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config
 from fedasd_fast.data.transform import augment as augmented
-from fedasd_fast.simulation.cohort import Workplace
+from fedasd_fast.simulation.context import Context
 from tests.algorithms.problem import CLASSES, advance, outcome, prepare, settings, skewed
 
 SHAPE = (1, 6, 6)
@@ -39,14 +39,14 @@ def images(method: str = "fedavg+asd", **changes: Any) -> Any:
     return watch(settings(method=method, rounds=2, local_epochs=3, optimizer=dict(lr=0.02), **changes))
 
 
-def watch(config: Config, dropout: float = 0.0) -> Workplace:
-    place = prepare(config, skewed(shape=SHAPE), Watched(dropout))
-    visits(place).clear()  # building it may show the model something, too
-    return place
+def watch(config: Config, dropout: float = 0.0) -> Context:
+    context = prepare(config, skewed(shape=SHAPE), Watched(dropout))
+    visits(context).clear()  # building it may show the model something, too
+    return context
 
 
-def visits(place: Any) -> list[tuple[bool, Tensor, Tensor]]:
-    return place.trainer.model.module.seen  # type: ignore[no-any-return]
+def visits(context: Any) -> list[tuple[bool, Tensor, Tensor]]:
+    return context.trainer.model.module.seen  # type: ignore[no-any-return]
 
 
 def rows(x: Tensor) -> set[tuple[float, ...]]:
@@ -63,19 +63,19 @@ def test_cached_and_recomputed_agree(augment: str, method: str) -> None:
 
 @pytest.mark.parametrize(("teacher", "passes"), [("cache", 1), ("recompute", 3)])
 def test_the_teacher_is_the_model_that_the_server_sent(teacher: str, passes: int) -> None:
-    place = images(teacher=teacher, augment="round")
-    advance(place, 1)
-    sent = place.initial[: 36 * CLASSES].view(CLASSES, 36)
-    evaluations = [weight for training, _, weight in visits(place) if not training]
+    context = images(teacher=teacher, augment="round")
+    advance(context, 1)
+    sent = context.initial[: 36 * CLASSES].view(CLASSES, 36)
+    evaluations = [weight for training, _, weight in visits(context) if not training]
     assert len(evaluations) == passes * 3  # of three clients
     assert all(torch.equal(weight, sent) for weight in evaluations)
-    assert any(not torch.equal(weight, sent) for training, _, weight in visits(place) if training)
+    assert any(not torch.equal(weight, sent) for training, _, weight in visits(context) if training)
 
 
 @pytest.mark.parametrize("method", ["feddyn+asd", "fedspeed+asd"])
 def test_with_duals_the_teacher_is_the_cloud_model(method: str) -> None:
-    place = images(method=method)
-    after, _ = advance(place, 1)
+    context = images(method=method)
+    after, _ = advance(context, 1)
     again = images(method=method)
     advance(again, 2)
     evaluations = [weight for training, _, weight in visits(again) if not training]
@@ -83,10 +83,10 @@ def test_with_duals_the_teacher_is_the_cloud_model(method: str) -> None:
     assert not torch.equal(after.cloud, after.sel)
 
 
-def epochs_of(place: Any) -> list[tuple[Tensor, Tensor]]:
+def epochs_of(context: Any) -> list[tuple[Tensor, Tensor]]:
     """(what the teacher saw, what the student saw) for each epoch."""
     result: list[tuple[Tensor, list[Tensor]]] = []
-    for training, x, _ in visits(place):
+    for training, x, _ in visits(context):
         if training:
             result[-1][1].append(x)
         else:
@@ -95,9 +95,9 @@ def epochs_of(place: Any) -> list[tuple[Tensor, Tensor]]:
 
 
 def test_recomputed_on_the_very_views() -> None:
-    place = images(teacher="recompute", augment="epoch")
-    advance(place, 1)
-    epochs = epochs_of(place)
+    context = images(teacher="recompute", augment="epoch")
+    advance(context, 1)
+    epochs = epochs_of(context)
     assert len(epochs) == 3 * 3
     for taught, learnt in epochs:
         assert rows(taught) == rows(learnt)
@@ -106,11 +106,11 @@ def test_recomputed_on_the_very_views() -> None:
 
 
 def test_cached_on_the_very_views_of_the_round() -> None:
-    place = images(augment="round")
-    advance(place, 1)
-    epochs = epochs_of(place)
+    context = images(augment="round")
+    advance(context, 1)
+    epochs = epochs_of(context)
     assert len(epochs) == 3
-    plain = {row for k in range(5) for row in rows(place.data.client(k).inputs.flatten(1))}
+    plain = {row for k in range(5) for row in rows(context.experiment.data.client(k).inputs.flatten(1))}
     for taught, learnt in epochs:
         assert rows(taught) == rows(learnt)
         assert not rows(taught) <= plain
@@ -118,32 +118,33 @@ def test_cached_on_the_very_views_of_the_round() -> None:
 
 def test_views_differ_between_rounds_and_not_without_augmentation() -> None:
     for augment, differ in (("round", True), ("none", False)):
-        place = images(augment=augment, participation=1.0)
-        advance(place, 2)
-        epochs = epochs_of(place)
+        context = images(augment=augment, participation=1.0)
+        advance(context, 2)
+        epochs = epochs_of(context)
         assert len(epochs) == 10
         for k in range(5):
             assert (rows(epochs[k][0]) != rows(epochs[5 + k][0])) == differ
 
 
 def test_views_are_a_function_of_seed_round_and_client() -> None:
-    place = images(augment="round", participation=1.0)
-    advance(place, 2)
-    for i, (taught, _) in enumerate(epochs_of(place)):
+    context = images(augment="round", participation=1.0)
+    advance(context, 2)
+    for i, (taught, _) in enumerate(epochs_of(context)):
         round, k = divmod(i, 5)
-        views = augmented(place.data.client(k).inputs, generator(5, Stream.AUGMENT, round, k))
+        views = augmented(context.experiment.data.client(k).inputs, generator(5, Stream.AUGMENT, round, k))
         assert torch.equal(taught, views.flatten(1))
 
 
 def test_a_cache_of_other_views_is_refused_unless_asked_for_by_name() -> None:
     with pytest.raises(ConfigError, match="teacher = cache_approximate"):
         images(augment="epoch", teacher="cache")
-    place = images(augment="epoch", teacher="cache_approximate")
-    final, _ = advance(place)
+    context = images(augment="epoch", teacher="cache_approximate")
+    final, _ = advance(context)
     exact, _ = advance(images(augment="epoch", teacher="recompute"))
     assert (final.cloud - exact.cloud).abs().max() > 1e-6
-    taught = next(x for training, x, _ in visits(place) if not training)
-    assert any(torch.equal(taught, place.data.client(k).inputs.flatten(1)) for k in range(5))  # without augmentation
+    taught = next(x for training, x, _ in visits(context) if not training)
+    data = context.experiment.data
+    assert any(torch.equal(taught, data.client(k).inputs.flatten(1)) for k in range(5))  # without augmentation
 
 
 def test_without_a_teacher_any_augmentation_will_do() -> None:
@@ -157,24 +158,24 @@ def test_augmentation_needs_images() -> None:
 
 
 def test_without_distillation_there_is_no_teacher() -> None:
-    place = images(method="fedprox")
-    advance(place)
-    assert all(training for training, _, _ in visits(place))
+    context = images(method="fedprox")
+    advance(context)
+    assert all(training for training, _, _ in visits(context))
 
 
 @pytest.mark.parametrize("teacher", ["cache", "recompute"])
 def test_the_teacher_does_not_drop_out_but_the_student_does(teacher: str) -> None:
     def run(dropout: float) -> Any:
         config = settings(method="fedavg+asd", rounds=2, teacher=teacher)
-        place = watch(config, dropout)
-        return advance(place)[0], place
+        context = watch(config, dropout)
+        return advance(context)[0], context
 
-    final, place = run(0.5)
+    final, context = run(0.5)
     again, _ = run(0.5)
     without, _ = run(0.0)
     assert torch.equal(final.cloud, again.cloud)
     assert not torch.allclose(final.cloud, without.cloud, atol=1e-3)
-    modes = [training for training, _, _ in visits(place)]
+    modes = [training for training, _, _ in visits(context)]
     assert True in modes
     assert False in modes
 

@@ -15,11 +15,10 @@ import torch
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config
 from fedasd_fast.simulation import ClientError, Interrupted, replay, resume, sampling, simulate
-from fedasd_fast.simulation.cohort import Task
-from fedasd_fast.simulation.distributed.process_group import Ranks
-from fedasd_fast.simulation.executors import local
-from fedasd_fast.simulation.executors.torchrun import Torchrun, _fingerprint
-from fedasd_fast.simulation.run import workplace
+from fedasd_fast.simulation.cohort import ClientTask, group_tasks, local_steps
+from fedasd_fast.simulation.context import build_context
+from fedasd_fast.simulation.distributed.process_group import ProcessGroup
+from fedasd_fast.simulation.executors.torchrun import TorchrunExecutor, _fingerprint
 from tests.simulation import processes, ranks
 from tests.simulation.small import assert_same, contents, small
 from tests.simulation.test_processes import METHODS, UNEVEN, wait_for_rounds
@@ -52,15 +51,16 @@ def test_clients_that_keep_nothing_are_dealt_out_longest_first(tmp_path: Path) -
     assert ranks.together(2, ranks.run, spread(tmp_path / "run", **free)) == ["finished"] * 2
     assert_same(contents(tmp_path / "run"), expected)
 
-    place = workplace(spread(None, clients=60, size_sigma=1.0, **free), None, None, None)
-    tasks = [Task(k, 1 + k % 2, 1 / 60) for k in range(60)]
+    context = build_context(spread(None, clients=60, size_sigma=1.0, **free))
+    tasks = [ClientTask(k, 1 + k % 2, 1 / 60) for k in range(60)]
     loads, seen = [], []
     for rank in range(3):
-        group = Ranks()
+        group = ProcessGroup()
         group.rank, group.world = rank, 3
-        mine = Torchrun(place, local(place), group)._mine(tasks)
+        groups = group_tasks(context.experiment, tasks, 1)
+        mine = [task for part in TorchrunExecutor(context, group)._deal(groups)[rank] for task in part]
         seen += [task.client for task in mine]
-        loads.append(sum(place.expected_steps(task) for task in mine))
+        loads.append(sum(local_steps(context.experiment, task) for task in mine))
     assert sorted(seen) == list(range(60))
     assert max(loads) - min(loads) <= 1
 

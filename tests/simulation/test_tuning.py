@@ -15,27 +15,24 @@ from torch import nn
 from fedasd_fast.callbacks import Progress
 from fedasd_fast.config import from_yaml
 from fedasd_fast.simulation import resume, simulate
-from fedasd_fast.simulation.cohort import Task
+from fedasd_fast.simulation.cohort import ClientTask
+from fedasd_fast.simulation.context import Parallelism, build_context
 from fedasd_fast.simulation.executors import autotune
-from fedasd_fast.simulation.run import workplace
 from tests.simulation.small import assert_same, contents, small
 
 
 def resolved(monkeypatch: pytest.MonkeyPatch, one: float, many: float, cores: int = 4, **changes: Any) -> Any:
     """The configuration that is chosen where a round takes so many seconds one at a time and stacked, per worker."""
 
-    def round_of(self: Any, group: Sequence[Task], threads: int) -> float:
-        return one / threads**0.5 if len(group) == 1 else many
+    def round_seconds(self: Any, group: Sequence[ClientTask], parallelism: Parallelism) -> float:
+        return one / parallelism.threads**0.5 if len(group) == 1 else many
 
-    monkeypatch.setattr(autotune._Stopwatch, "round_of", round_of)
-    monkeypatch.setattr("fedasd_fast.simulation.cohort.cores", lambda: cores)
-    place = workplace(
-        small(executor="auto", clients=120, participation=0.4, sampling="fixed", **changes), None, None, None
-    )
-    place, text = autotune.resolve(place)
-    assert f"executor = {place.config.executor}" in text
-    assert (place.at_once, place.threads) == (place.config.clients_at_once, place.config.threads)
-    return place.config
+    monkeypatch.setattr(autotune._Stopwatch, "round_seconds", round_seconds)
+    monkeypatch.setattr("fedasd_fast.simulation.context.cores", lambda: cores)
+    context = build_context(small(executor="auto", clients=120, participation=0.4, sampling="fixed", **changes))
+    config, text = autotune.choose_executor(context)
+    assert f"executor = {config.executor}" in text
+    return config
 
 
 def test_the_fastest_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,9 +92,9 @@ def test_networks_and_clients_that_cannot_be_timed(caplog: pytest.LogCaptureFixt
 
 
 def test_measuring_leaves_no_trace() -> None:
-    place = workplace(small(executor="auto", method="feddyn"), None, None, None)
-    before = place.initial.clone(), torch.get_rng_state()
-    autotune.resolve(place)
-    assert torch.equal(place.initial, before[0])
+    context = build_context(small(executor="auto", method="feddyn"))
+    before = context.initial.clone(), torch.get_rng_state()
+    autotune.choose_executor(context)
+    assert torch.equal(context.initial, before[0])
     assert torch.equal(torch.get_rng_state(), before[1])
-    assert not place.store.snapshot()["clients"].numel()
+    assert not context.records.snapshot()["clients"].numel()
