@@ -79,6 +79,7 @@ void read_rows(const Problem& p, int64_t k, Client& c) {
     c.rows.weight[i] = c.rows.constant[i] = 0;
     if (label < 0) continue;
     ++c.valid;
+    if (p.teacher_rows == TeacherRows::none) continue;
     if (p.teacher_rows == TeacherRows::logits) {
       if (o.adaptive) c.rows.weight[i] = read_log_share(p.label_prior, p.clients, k, i, label);
       continue;
@@ -127,6 +128,7 @@ void over_clients(const Parallel& parallel, int64_t clients, int64_t elements, F
 }  // namespace
 
 void loss_and_gradient(const Problem& p, const Parallel& parallel) {
+  check_teacher(p);
   const Kernels& run = kernels();
   const Options o = effective(p.options, p.classes);
   over_clients(parallel, p.clients, p.batch * p.classes, [&](int64_t k, const Parallel* rows_parallel) {
@@ -135,16 +137,20 @@ void loss_and_gradient(const Problem& p, const Parallel& parallel) {
     c.batch = p.batch;
     c.classes = p.classes;
     c.student = p.student.client(k);
-    c.teacher = p.teacher.client(k);
+    if (p.teacher_rows != TeacherRows::none) c.teacher = p.teacher.client(k);
     c.teacher_rows = p.teacher_rows;
     if (p.gradient) c.gradient = static_cast<char*>(p.gradient) + k * p.batch * p.classes * size_of(c.student.type);
     read_rows(p, k, c);
-    if (p.teacher_rows == TeacherRows::logits)
-      over_rows(rows_parallel, p.batch, p.classes, [&](int64_t b, int64_t e) { run.teacher_rows(c, o, b, e); });
-    run.normalise(c, o);
-    over_rows(rows_parallel, p.batch, p.classes, [&](int64_t b, int64_t e) { run.student_rows(c, o, b, e); });
-    check_reverse_kl(p, k, c);
-    p.loss.set(k, run.finish(c, o));
+    if (p.teacher_rows == TeacherRows::none) {
+      over_rows(rows_parallel, p.batch, p.classes, [&](int64_t b, int64_t e) { run.cross_entropy_rows(c, o, b, e); });
+    } else {
+      if (p.teacher_rows == TeacherRows::logits)
+        over_rows(rows_parallel, p.batch, p.classes, [&](int64_t b, int64_t e) { run.teacher_rows(c, o, b, e); });
+      run.normalise(c, o);
+      over_rows(rows_parallel, p.batch, p.classes, [&](int64_t b, int64_t e) { run.student_rows(c, o, b, e); });
+      check_reverse_kl(p, k, c);
+    }
+    p.loss.set(k, run.loss(c, o));
   });
 }
 

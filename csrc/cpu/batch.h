@@ -37,13 +37,14 @@ struct Client {
 };
 
 // One instruction set's compiled code.  Row ranges may run in any order and on any thread: rows do
-// not see each other except through `normalise` and `finish`, which run alone.
+// not see each other except through `normalise` and `loss`, which run alone.
 struct Kernels {
   const char* name;
   void (*teacher_rows)(const Client&, const Options&, int64_t begin, int64_t end);
   void (*normalise)(const Client&, const Options&);
   void (*student_rows)(const Client&, const Options&, int64_t begin, int64_t end);
-  double (*finish)(const Client&, const Options&);
+  void (*cross_entropy_rows)(const Client&, const Options&, int64_t begin, int64_t end);  // without a teacher
+  double (*loss)(const Client&, const Options&);
   void (*cache_rows)(const Client&, const Options&, const CacheRows&, int64_t begin, int64_t end);
   void (*finish_cache)(const Client&, const Options&, const CacheRows&);
   UpdateKernels update;

@@ -1,4 +1,4 @@
-// The passes of the client update over a range of one client's elements; included by isa.h.
+// The passes of the client update over a range of one client's elements; included by isa.inl.
 //
 // Every array is read and written where it lies: no alignment is asked for, and nothing beyond the range is touched.
 

@@ -4,12 +4,12 @@
 // torch.func; a node like those of torch's own ops composes with vmap, grad and torch.compile.
 #include <ATen/ATen.h>
 #include <ATen/TensorSubclassLikeUtils.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/library.h>
 
+#include "op_handle.h"
 #include "ops.h"
 
 namespace fedasd {
@@ -85,36 +85,29 @@ struct AsdBackward : Node {
   }
 };
 
-template <class Signature>
-auto typed_op(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
-}
-
 void check_undifferentiated(const at::Tensor& t, const char* name) {
   TORCH_CHECK_VALUE(!t.requires_grad(), name, " requires grad, but ASD has no gradient for it; pass ", name,
                     ".detach() or compute it under torch.no_grad()");
 }
 
-void check_differentiation(const at::Tensor& student, const at::Tensor& teacher, const std::optional<at::Tensor>& label_prior) {
-  check_undifferentiated(teacher, "teacher_logits");
+void check_differentiation(const at::Tensor& student, const std::optional<at::Tensor>& teacher, const std::optional<at::Tensor>& label_prior) {
+  if (teacher) check_undifferentiated(*teacher, "teacher_logits");
   if (label_prior) check_undifferentiated(*label_prior, "label_prior");
   TORCH_CHECK_NOT_IMPLEMENTED(!torch::autograd::isFwGradDefined(student),
                               "the fused ASD loss has no forward-mode derivative; use implementation='reference'");
 }
 
 LossAndGrad asd_loss_and_grad(FEDASD_OBJECTIVE_PARAMETERS) {
-  static const auto op = typed_op<LossAndGrad(FEDASD_OBJECTIVE_PARAMETERS)>("fedasd::asd_loss_and_grad");
   check_differentiation(student_logits, teacher, label_prior);
   at::AutoDispatchBelowADInplaceOrView below;
-  return op.call(FEDASD_OBJECTIVE_ARGUMENTS);
+  return op_handle<AsdLossAndGradOp>().call(FEDASD_OBJECTIVE_ARGUMENTS);
 }
 
 at::Tensor asd_objective(FEDASD_OBJECTIVE_PARAMETERS) {
-  static const auto value = typed_op<at::Tensor(FEDASD_OBJECTIVE_PARAMETERS)>("fedasd::asd_objective");
   if (!at::GradMode::is_enabled() || !student_logits.requires_grad()) {
     check_differentiation(student_logits, teacher, label_prior);
     at::AutoDispatchBelowADInplaceOrView below;
-    return value.call(FEDASD_OBJECTIVE_ARGUMENTS);
+    return op_handle<AsdObjectiveOp>().call(FEDASD_OBJECTIVE_ARGUMENTS);
   }
   auto node = make_node<AsdBackward>();
   node->set_next_edges(torch::autograd::collect_next_edges(student_logits));
@@ -125,11 +118,10 @@ at::Tensor asd_objective(FEDASD_OBJECTIVE_PARAMETERS) {
 }
 
 CacheTensors teacher_cache(FEDASD_CACHE_PARAMETERS) {
-  static const auto op = typed_op<CacheTensors(FEDASD_CACHE_PARAMETERS)>("fedasd::teacher_cache");
   check_undifferentiated(teacher_logits, "teacher_logits");
   check_undifferentiated(label_prior, "label_prior");
   at::AutoDispatchBelowADInplaceOrView below;
-  return op.call(FEDASD_CACHE_ARGUMENTS);
+  return op_handle<TeacherCacheOp>().call(FEDASD_CACHE_ARGUMENTS);
 }
 
 }  // namespace

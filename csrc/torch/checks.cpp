@@ -76,25 +76,31 @@ Options check_options(double asd_weight, double ce_weight, double temperature, d
 }
 
 Sizes check_objective(FEDASD_OBJECTIVE_PARAMETERS) {
-  (void)log_rows, (void)asd_weight, (void)ce_weight, (void)temperature, (void)entropy_temperature, (void)entropy_power;
+  (void)log_rows, (void)ce_weight, (void)temperature, (void)entropy_temperature, (void)entropy_power;
   (void)prior_power, (void)divergence, (void)not_true, (void)ignore_index;
   check_logits(student_logits, "student_logits");
   Sizes s = leading_sizes(student_logits, "student_logits");
   const bool cached = rows.has_value();
-
-  check_logits(teacher, cached ? "the teacher cache" : "teacher_logits");
-  check_device(teacher, student_logits, "teacher_logits", "student_logits");
   auto with_clients = [&](std::initializer_list<int64_t> tail) {
     at::DimVector shape;
     if (s.has_clients) shape.push_back(s.clients);
     shape.append(tail.begin(), tail.end());
     return shape;
   };
+
+  if (teacher) {
+    check_logits(*teacher, cached ? "the teacher cache" : "teacher_logits");
+    check_device(*teacher, student_logits, "teacher_logits", "student_logits");
+  } else {
+    TORCH_CHECK_VALUE(asd_weight == 0, "teacher_logits = None, but asd_weight = ", asd_weight,
+                      "; pass the teacher's logits or cache[rows], or asd_weight=0 for the cross-entropy alone");
+    TORCH_CHECK_VALUE(!cached, "rows is given without a teacher cache; pass cache[rows] of a TeacherCache");
+  }
   if (cached) {
-    TORCH_CHECK_VALUE(teacher.dim() == student_logits.dim(), "the teacher cache has shape ", teacher.sizes(),
+    TORCH_CHECK_VALUE(teacher->dim() == student_logits.dim(), "the teacher cache has shape ", teacher->sizes(),
                       " but student_logits ", student_logits.sizes(), "; both need a client dimension, or neither");
-    s.cached = teacher.size(-2);
-    check_shape(teacher, with_clients({s.cached, s.classes}), "the teacher cache", "[N, C], or [K, N, C]");
+    s.cached = teacher->size(-2);
+    check_shape(*teacher, with_clients({s.cached, s.classes}), "the teacher cache", "[N, C], or [K, N, C]");
     TORCH_CHECK_VALUE(cache_targets && cache_constant && cache_log_weight,
                       "rows is given without the rest of the cache; pass cache[rows] of a TeacherCache");
     check_integers(*rows, "rows");
@@ -107,8 +113,8 @@ Sizes check_objective(FEDASD_OBJECTIVE_PARAMETERS) {
     }
     for (const auto* t : {&*rows, &*cache_targets, &*cache_constant, &*cache_log_weight})
       check_device(*t, student_logits, "the teacher cache or its rows", "student_logits");
-  } else {
-    check_shape(teacher, student_logits.sizes(), "teacher_logits", "the shape of student_logits");
+  } else if (teacher) {
+    check_shape(*teacher, student_logits.sizes(), "teacher_logits", "the shape of student_logits");
   }
 
   check_integers(targets, "targets");
@@ -117,8 +123,8 @@ Sizes check_objective(FEDASD_OBJECTIVE_PARAMETERS) {
   if (label_prior) {
     check_prior(*label_prior, student_logits, with_clients({s.classes}), "student_logits");
   } else {
-    TORCH_CHECK_VALUE(cached || weighting == "uniform",
-                      "label_prior = None, but adaptive weights need the client's label shares; pass label_prior(targets, "
+    TORCH_CHECK_VALUE(!teacher || cached || weighting == "uniform",
+                      "label_prior = None, but adaptive weights need the client's label distribution; pass label_prior(targets, "
                       "num_classes), a TeacherCache, or weighting='uniform'");
   }
   return s;

@@ -2,7 +2,6 @@
 // into them than torch.ops, for small federated batches spend more time in argument parsing than in the
 // kernel: positional arguments are unpacked one by one and the dispatcher is called without boxing.
 // Autograd, fake tensors, vmap and every other dispatch rule are the same by both ways.
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <pybind11/pybind11.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "../cpu/batch.h"
+#include "op_handle.h"
 #include "ops.h"
 #include "update.h"
 
@@ -90,58 +90,23 @@ PyObject* call(const c10::TypedOperatorHandle<Result(Parameters...)>& op, PyObje
   }
 }
 
-template <class Signature>
-auto typed_op(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
-}
-
-PyObject* asd_objective(PyObject*, PyObject* const* args, Py_ssize_t count) {
+template <class Op>
+PyObject* fast_call(PyObject*, PyObject* const* args, Py_ssize_t count) {
   HANDLE_TH_ERRORS
-  static const auto op = typed_op<at::Tensor(FEDASD_OBJECTIVE_PARAMETERS)>("fedasd::asd_objective");
-  return call(op, args, count);
+  return call(fedasd::op_handle<Op>(), args, count);
   END_HANDLE_TH_ERRORS
 }
 
-PyObject* asd_loss_and_grad(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  HANDLE_TH_ERRORS
-  static const auto op = typed_op<LossAndGrad(FEDASD_OBJECTIVE_PARAMETERS)>("fedasd::asd_loss_and_grad");
-  return call(op, args, count);
-  END_HANDLE_TH_ERRORS
+// A Python function with the op's own name.
+template <class Op>
+PyMethodDef method() {
+  constexpr size_t kNamespace = sizeof("fedasd::") - 1;
+  return {Op::name + kNamespace, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(fast_call<Op>)), METH_FASTCALL,
+          "The op of this name in torch.ops.fedasd; positional arguments only."};
 }
 
-PyObject* local_step(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  HANDLE_TH_ERRORS
-  static const auto op = typed_op<void(FEDASD_STEP_PARAMETERS)>("fedasd::local_step_");
-  return call(op, args, count);
-  END_HANDLE_TH_ERRORS
-}
-
-PyObject* ascend(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  HANDLE_TH_ERRORS
-  static const auto op = typed_op<void(FEDASD_ASCEND_PARAMETERS)>("fedasd::ascend_");
-  return call(op, args, count);
-  END_HANDLE_TH_ERRORS
-}
-
-PyObject* accumulate(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  HANDLE_TH_ERRORS
-  static const auto op = typed_op<void(FEDASD_ACCUMULATE_PARAMETERS)>("fedasd::accumulate_");
-  return call(op, args, count);
-  END_HANDLE_TH_ERRORS
-}
-
-PyMethodDef fast_calls[] = {
-    {"asd_objective", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(asd_objective)), METH_FASTCALL,
-     "torch.ops.fedasd.asd_objective, positional arguments only"},
-    {"asd_loss_and_grad", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(asd_loss_and_grad)), METH_FASTCALL,
-     "torch.ops.fedasd.asd_loss_and_grad, positional arguments only"},
-    {"local_step_", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(local_step)), METH_FASTCALL,
-     "torch.ops.fedasd.local_step_, positional arguments only"},
-    {"ascend_", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(ascend)), METH_FASTCALL,
-     "torch.ops.fedasd.ascend_, positional arguments only"},
-    {"accumulate_", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(accumulate)), METH_FASTCALL,
-     "torch.ops.fedasd.accumulate_, positional arguments only"},
-    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef fast_calls[] = {method<fedasd::AsdObjectiveOp>(), method<fedasd::AsdLossAndGradOp>(), method<fedasd::LocalStepOp>(),
+                            method<fedasd::AscendOp>(), method<fedasd::AccumulateOp>(), {nullptr, nullptr, 0, nullptr}};
 
 pybind11::dict build_info() {
   pybind11::dict info;

@@ -39,9 +39,11 @@ Objective read_objective(FEDASD_OBJECTIVE_PARAMETERS, bool with_gradient) {
   p.batch = s.batch;
   p.classes = s.classes;
   p.student = logits_of(student_logits, s.has_clients);
-  p.teacher = logits_of(teacher, s.has_clients);
   p.targets = integers_of(targets, s.has_clients);
-  if (rows) {
+  if (teacher) p.teacher = logits_of(*teacher, s.has_clients);
+  if (!teacher) {
+    p.teacher_rows = TeacherRows::none;
+  } else if (rows) {
     p.teacher_rows = log_rows ? TeacherRows::log_probabilities : TeacherRows::probabilities;
     p.cached = s.cached;
     p.rows = integers_of(*rows, s.has_clients);

@@ -1,10 +1,11 @@
 #include "update.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
 #include <cmath>
+
+#include "op_handle.h"
 
 namespace fedasd {
 namespace {
@@ -209,13 +210,7 @@ void mark_written(const std::optional<at::Tensor>& t) {
   if (t) mark_written(*t);
 }
 
-template <class Signature>
-auto typed_op(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
-}
-
 void local_step(FEDASD_STEP_PARAMETERS) {
-  static const auto op = typed_op<void(FEDASD_STEP_PARAMETERS)>("fedasd::local_step_");
   if (at::GradMode::is_enabled()) {
     check_undifferentiated(w, "w");
     check_undifferentiated(g, "g");
@@ -227,7 +222,7 @@ void local_step(FEDASD_STEP_PARAMETERS) {
   }
   {
     at::AutoDispatchBelowADInplaceOrView below;
-    op.call(FEDASD_STEP_ARGUMENTS);
+    op_handle<LocalStepOp>().call(FEDASD_STEP_ARGUMENTS);
   }
   mark_written(w);
   mark_written(velocity);
@@ -235,7 +230,6 @@ void local_step(FEDASD_STEP_PARAMETERS) {
 }
 
 void ascend(FEDASD_ASCEND_PARAMETERS) {
-  static const auto op = typed_op<void(FEDASD_ASCEND_PARAMETERS)>("fedasd::ascend_");
   if (at::GradMode::is_enabled()) {
     check_undifferentiated(w, "w");
     check_undifferentiated(g, "g");
@@ -243,18 +237,17 @@ void ascend(FEDASD_ASCEND_PARAMETERS) {
   }
   {
     at::AutoDispatchBelowADInplaceOrView below;
-    op.call(FEDASD_ASCEND_ARGUMENTS);
+    op_handle<AscendOp>().call(FEDASD_ASCEND_ARGUMENTS);
   }
   mark_written(w);
   mark_written(saved);
 }
 
 void accumulate(FEDASD_ACCUMULATE_PARAMETERS) {
-  static const auto op = typed_op<void(FEDASD_ACCUMULATE_PARAMETERS)>("fedasd::accumulate_");
   if (at::GradMode::is_enabled()) check_undifferentiated(values, "values");
   {
     at::AutoDispatchBelowADInplaceOrView below;
-    op.call(FEDASD_ACCUMULATE_ARGUMENTS);
+    op_handle<AccumulateOp>().call(FEDASD_ACCUMULATE_ARGUMENTS);
   }
   mark_written(total);
 }

@@ -30,6 +30,20 @@
 
 namespace fedasd {
 
+// The registered ops, for op_handle.h.
+struct LocalStepOp {
+  static constexpr const char* name = "fedasd::local_step_";
+  using Signature = void(FEDASD_STEP_PARAMETERS);
+};
+struct AscendOp {
+  static constexpr const char* name = "fedasd::ascend_";
+  using Signature = void(FEDASD_ASCEND_PARAMETERS);
+};
+struct AccumulateOp {
+  static constexpr const char* name = "fedasd::accumulate_";
+  using Signature = void(FEDASD_ACCUMULATE_PARAMETERS);
+};
+
 // Check everything that can be checked without looking at a value in a tensor.
 LocalStep read_step(FEDASD_STEP_PARAMETERS);
 Ascent read_ascent(FEDASD_ASCEND_PARAMETERS);

@@ -39,13 +39,17 @@ struct Case {
   double logit_scale = 3;
   unsigned seed = 0;
 
-  bool cached() const { return rows != TeacherRows::logits; }
+  bool cached() const { return rows == TeacherRows::probabilities || rows == TeacherRows::log_probabilities; }
+  void set_rows(TeacherRows kind) {
+    rows = kind;
+    if (rows == TeacherRows::none) options.asd_weight = 0;
+  }
   int64_t samples() const { return cached() ? 2 * batch + 1 : batch; }
 };
 
 inline std::ostream& operator<<(std::ostream& out, const Case& c) {
   const char* divergences[] = {"kl", "reverse_kl", "js"};
-  const char* rows[] = {"logits", "probabilities", "log_probabilities"};
+  const char* rows[] = {"logits", "probabilities", "log_probabilities", "none"};
   const Options& o = c.options;
   out << c.clients << 'x' << c.batch << 'x' << c.classes << ' ' << numbers::name(c.student) << '/' << numbers::name(c.teacher);
   out << ' ' << rows[int(c.rows)] << ':' << numbers::name(c.cache) << ' ' << divergences[int(o.divergence)];
@@ -137,6 +141,7 @@ struct Batch {
     p.loss = loss;
     p.gradient = gradient;
     p.teacher_rows = c.rows;
+    if (c.rows == TeacherRows::none) return p;
     if (!c.cached()) {
       p.teacher = teacher.view();
       p.label_prior = prior.view();
@@ -164,6 +169,10 @@ struct Batch {
   reference::Teacher reference_teacher(int64_t k, int64_t i) const {
     const int64_t y = label(targets, k, i), row = rows.get(k, i);
     if (y < 0) return {};
+    if (c.rows == TeacherRows::none) {  // any teacher will do: the student, who is at no distance from itself
+      const Row z = student.row(k, i);
+      return {reference::log_softmax(z, c.options.temperature, reference::excluded(c.options, z, y))};
+    }
     if (!c.cached()) return reference::teacher(c.options, teacher.row(k, i), y, prior.get(k, y));
     reference::Teacher t{Row(size_t(c.classes)), log_weight[size_t(k * c.samples() + row)]};
     for (int64_t j = 0; j < c.classes; ++j)
@@ -329,6 +338,48 @@ inline void check_grid(Backend& backend, unsigned part = 0, unsigned parts = 1) 
               }
               check_case(backend, c);
             }
+}
+
+// Without a teacher: the cross-entropy alone.  Its bits are those beside a distillation of weight 0 at temperature 2.
+inline void check_cross_entropy(Backend& backend) {
+  unsigned seed = 20000;
+  for (int64_t clients : {1, 3})
+    for (int64_t batch : {0, 1, 5, 33})
+      for (int64_t classes : {1, 2, 10, 16, 17, 33, 100, 1024, 1025, 2500})
+        for (DType type : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+          Case c = draw(++seed);
+          c.clients = clients;
+          c.batch = batch;
+          c.classes = classes;
+          c.student = c.teacher = type;
+          c.masked &= classes >= 10;
+          c.set_rows(TeacherRows::none);
+          check_case(backend, c);
+
+          Case with_teacher = c;
+          with_teacher.rows = TeacherRows::logits;
+          with_teacher.options.temperature = 2;
+          with_teacher.options.adaptive = with_teacher.options.not_true = false;
+          Batch alone(c), beside(with_teacher);
+          for (int64_t k = 0; k < clients; ++k)
+            for (int64_t i = 0; i < batch; ++i)
+              for (int64_t j = 0; j < classes; ++j) beside.teacher.set(k, i, j, beside.student.get(k, i, j));
+          CHECK(run(backend, alone) == run(backend, beside), "bits of the cross-entropy beside a distillation of weight 0", c);
+        }
+
+  Case c;
+  c.clients = 2;
+  c.batch = 7;
+  for (int64_t classes : {10, 100, 2500}) {
+    c.classes = classes;
+    c.set_rows(TeacherRows::none);
+    Batch b(c);
+    for (int64_t i = 0; i < c.batch; ++i) b.targets.set(1, i, c.options.ignore_index);
+    const Output out = run(backend, b);
+    CHECK(out.loss.get(0) > 0 && out.loss.get(1) == 0, "loss of a client without a valid row", out.loss.get(1), c);
+    for (int64_t i = c.batch * classes; i < 2 * c.batch * classes; ++i)
+      CHECK(out.gradient.get(i) == 0, "gradient of a client without a valid row", i, out.gradient.get(i), c);
+  }
 }
 
 // The gradient is that of the loss: this does not rely on the derivation in reference.h.

@@ -1,4 +1,4 @@
-// Fills one Math table; included by simd_<isa>.cpp.  Like csrc/cpu/isa.h: standard headers first, then the
+// Fills one Math table; included by simd_<isa>.cpp.  Like csrc/cpu/isa.inl: standard headers first, then the
 // target is switched, so that no library function is compiled for a CPU that may not be this one.
 #include <cstdint>
 #include <cstring>
@@ -31,9 +31,9 @@ FEDASD_PRAGMA(GCC target(FEDASD_TARGET))
 
 namespace fedasd::cpu::FEDASD_ISA {
 namespace {
-#include "cpu/simd.h"
+#include "cpu/simd.inl"
 
-#include "cpu/tile.h"
+#include "cpu/tile.inl"
 
 template <class Half>
 void widen_bits(const uint16_t* from, int64_t stride, int64_t n, float* to) {

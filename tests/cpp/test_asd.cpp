@@ -34,14 +34,14 @@ void check_threads_grid() {
   for (auto [clients, batch, classes] : {std::tuple{1, 7001, 10}, {3, 2203, 32}, {1, 2003, 33}, {3, 97, 1025}})
     for (DType type : {DType::f32, DType::f64})
       for (Divergence divergence : {Divergence::kl, Divergence::js})
-        for (TeacherRows rows : {TeacherRows::logits, TeacherRows::log_probabilities}) {
+        for (TeacherRows rows : {TeacherRows::logits, TeacherRows::log_probabilities, TeacherRows::none}) {
           Case c = draw(++seed);
           c.clients = clients;
           c.batch = batch;
           c.classes = classes;
           c.student = type;
           c.options.divergence = divergence;
-          c.rows = rows;
+          c.set_rows(rows);
           c.masked = false;
           check_threads(c);
         }
@@ -53,6 +53,7 @@ int main() {
   if (check::skip()) return check::kSkip;
   Cpu cpu(serial());
   check_grid(cpu);
+  check_cross_entropy(cpu);
   check_threads_grid();
   check_finite_differences(cpu);
   check_equal_student(cpu);

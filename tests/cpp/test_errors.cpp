@@ -64,6 +64,20 @@ struct Setup {
     }
   }
 
+  void without_teacher() {
+    Problem p;
+    p.options = options;
+    p.clients = clients;
+    p.batch = batch;
+    p.classes = classes;
+    p.student = student.view();
+    p.teacher_rows = TeacherRows::none;
+    p.targets = targets.view();
+    p.loss = {loss.data(), true};
+    p.gradient = gradient.data();
+    loss_and_gradient(p, parallel);
+  }
+
   void from_logits() {
     Problem p;
     p.options = options;
@@ -141,10 +155,26 @@ void labels_out_of_range() {
     cached.targets.set(0, 1, label);
     refuses({"targets[1]" + value, remedy}, [&] { cached.from_cache(); });
 
+    Setup alone;
+    alone.options.asd_weight = 0;
+    alone.targets.set(0, 1, label);
+    refuses({"targets[1]" + value, remedy}, [&] { alone.without_teacher(); });
+    CHECK(alone.untouched(0), "written in spite of a bad label", label);
+
     Setup building(2);
     building.labels.set(1, 4, label);
     refuses({"targets[1, 4]" + value, remedy}, [&] { building.build(); });
   }
+}
+
+void a_distillation_needs_a_teacher() {
+  Setup s(2);
+  s.options.asd_weight = 0.5;
+  refuses({"asd_weight = 0.5", "no teacher", "cross-entropy alone"}, [&] { s.without_teacher(); });
+  CHECK(s.untouched(0) && s.untouched(1), "written without a teacher");
+  s.options.asd_weight = 0;
+  s.without_teacher();
+  CHECK(s.loss[0] > 0 && s.loss[1] > 0 && !s.untouched(1), "the remedy works", s.loss[0], s.loss[1]);
 }
 
 void shares_not_positive() {
@@ -242,6 +272,7 @@ int main() {
   if (check::skip()) return check::kSkip;
   valid_problems_pass();
   labels_out_of_range();
+  a_distillation_needs_a_teacher();
   shares_not_positive();
   cache_rows_that_do_not_fit();
   reverse_kl_of_an_underflow();

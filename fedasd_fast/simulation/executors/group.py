@@ -126,8 +126,8 @@ class GroupTraining:
         """The clients' losses [K]; their gradients are left in the stack."""
         term = self._place.trainer.distillation
         logits = self._stack.network.forward(x)
-        if teacher is None or term is None:  # cross-entropy alone: a distillation from itself, of weight 0
-            loss, gradient = asd_loss_and_grad(logits, logits, y, None, 0.0, weighting="uniform")
+        if teacher is None or term is None:
+            loss, gradient = asd_loss_and_grad(logits, None, y, None, asd_weight=0.0)
         else:
             loss, gradient = asd_loss_and_grad(logits, teacher[rows], y, None, term.weight, **self._options)
         self._stack.network.backward(gradient)

@@ -1,5 +1,5 @@
 // Portable SIMD on the compiler's vector types: the same source becomes AVX-512, AVX2, SSE2 or NEON.
-// Included by rows.inl once for each instruction set, inside that set's own namespace, because two
+// Included by isa.inl once for each instruction set, inside that set's own namespace, because two
 // functions of one name compiled for different CPUs must never be merged by the linker.
 //
 // Before inclusion: FEDASD_ISA (namespace) and FEDASD_VECTOR_BYTES.
