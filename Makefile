@@ -4,6 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 SOURCES := $(shell find csrc -type f) setup.py pyproject.toml constraints.txt $(shell find fedasd_fast -name '*.py' -o -name '*.yaml')
+CPP_FILES := $(shell find csrc tests/cpp -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inl')
 CORE   := build/core
 CUDA   := build/cuda
 CUDA_EXTENSION := build/cuda-extension
@@ -31,7 +32,8 @@ help:
 	@echo "make bench  measure the loss kernels and rewrite docs/benchmarks.md (about 6 minutes; leave the machine alone)"
 	@echo "make bench-peers-setup  install pfl-research and Flower in venvs of their own (2.5 GB)"
 	@echo "make bench-peers        this simulator beside them and beside plain loops (leave the machine alone)"
-	@echo "make lint   ruff, mypy"
+	@echo "make lint   ruff, mypy, clang-format: check"
+	@echo "make format ruff, clang-format: rewrite"
 	@echo "make clean  remove everything that was built"
 
 $(BIN)/python:
@@ -44,7 +46,7 @@ $(VENV)/.tools: $(BIN)/python constraints.txt pyproject.toml
 	@echo "== installing torch and the tools"
 	$(BIN)/pip install -q -c constraints.txt torch setuptools wheel ninja cmake
 	$(BIN)/pip install -q -c constraints.txt numpy pyyaml rich matplotlib pillow scikit-learn curvlinops-for-pytorch scipy
-	$(BIN)/pip install -q -c constraints.txt pytest hypothesis pytest-benchmark ruff mypy types-PyYAML
+	$(BIN)/pip install -q -c constraints.txt pytest hypothesis pytest-benchmark ruff mypy types-PyYAML clang-format
 	@touch $@
 
 $(STAMP): $(VENV)/.tools $(SOURCES)
@@ -87,7 +89,8 @@ $(CUDA)/%.ptx: csrc/cuda/%.cu $(wildcard csrc/cuda/*.cuh csrc/cuda/*.h csrc/asd/
 	@mkdir -p $(CUDA)
 	$(NVCC) -std=c++17 -O3 -arch=compute_$(firstword $(CUDA_ARCHS)) -ptx $< -o $@
 
-$(CUDA)/kernels.md: $(CUDA)/libfedasd_cuda.so $(CUDA)/cached_f32.ptx $(CUDA)/raw_f32.ptx $(CUDA)/update.ptx benchmarks/ptxas.py
+$(CUDA)/kernels.md: $(CUDA)/libfedasd_cuda.so $(CUDA)/cached_f32.ptx $(CUDA)/raw_f32.ptx $(CUDA)/cross_entropy.ptx $(CUDA)/update.ptx \
+  benchmarks/ptxas.py
 	$(PYTHON) -m benchmarks.ptxas $(CUDA_OBJECTS:.o=.log) > $@
 
 cuda:
@@ -127,10 +130,12 @@ lint: $(VENV)/.tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
 
 format: $(VENV)/.tools
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CPP_FILES)
 
 clean:
 	rm -rf $(VENV) $(CUDA_VENV) build dist *.egg-info fedasd_fast/*.so fedasd_fast/_built_for.txt .pytest_cache .ruff_cache .mypy_cache

@@ -1,4 +1,4 @@
-// What every backend is given: plain pointers, element types and strides.  No torch, no CUDA headers.
+// Arguments of the loss for every backend: plain pointers, element types and strides.  No torch, no CUDA headers.
 #pragma once
 
 #include <cstdint>

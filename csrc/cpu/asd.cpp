@@ -1,3 +1,4 @@
+// The ASD objective and the teacher cache on the CPU: checks values, and runs the row passes on the caller's threads.
 #include "asd.h"
 
 #include <algorithm>
@@ -60,15 +61,15 @@ int64_t read_label(const Integers& targets, int64_t clients, int64_t k, int64_t 
   return label;
 }
 
-double read_log_share(const Numbers& prior, int64_t clients, int64_t k, int64_t i, int64_t label) {
-  const double share = prior.at(k, label);
-  if (!(share > 0) || std::isinf(share))
-    refuse(place("label_prior", clients, k, label), " = ", share, ", but the label occurs (", place("targets", clients, k, i), " = ",
-           label, "); a share must be positive: use label_prior(targets, num_classes) over the client's whole training set");
-  return std::log(share);
+double read_log_proportion(const Numbers& prior, int64_t clients, int64_t k, int64_t i, int64_t label) {
+  const double proportion = prior.at(k, label);
+  if (!(proportion > 0) || std::isinf(proportion))
+    refuse(place("label_prior", clients, k, label), " = ", proportion, ", but the label occurs (", place("targets", clients, k, i), " = ",
+           label, "); a proportion must be positive: use label_prior(targets, num_classes) over the client's whole training set");
+  return std::log(proportion);
 }
 
-// Labels, shares and cache rows of client k: all the checks that need values, and O(batch).
+// Labels, label proportions and cache rows of client k, with all checks that need values: O(batch).
 void read_rows(const Problem& p, int64_t k, Client& c) {
   const Options& o = p.options;
   c.valid = 0;
@@ -81,7 +82,7 @@ void read_rows(const Problem& p, int64_t k, Client& c) {
     ++c.valid;
     if (p.teacher_rows == TeacherRows::none) continue;
     if (p.teacher_rows == TeacherRows::logits) {
-      if (o.adaptive) c.rows.weight[i] = read_log_share(p.label_prior, p.clients, k, i, label);
+      if (o.adaptive) c.rows.weight[i] = read_log_proportion(p.label_prior, p.clients, k, i, label);
       continue;
     }
     const int64_t row = p.rows.at(k, i);
@@ -168,7 +169,7 @@ void build_cache(const CacheProblem& p, const Parallel& parallel) {
       const int64_t label = read_label(p.targets, p.clients, k, i, p.classes, o.ignore_index);
       c.rows.label[i] = label;
       c.rows.teacher_row[i] = i;
-      c.rows.weight[i] = label < 0 ? 0 : read_log_share(p.label_prior, p.clients, k, i, label);
+      c.rows.weight[i] = label < 0 ? 0 : read_log_proportion(p.label_prior, p.clients, k, i, label);
     }
     CacheRows rows = p.rows;
     rows.data = static_cast<char*>(rows.data) + k * p.samples * p.classes * size_of(rows.type);

@@ -1,4 +1,4 @@
-// What a CPU kernel is given: one client, and memory for the numbers of its rows.
+// Arguments of the CPU loss kernels: one client's batch, with scratch memory for the numbers of its rows.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace fedasd::cpu {
 struct RowNumbers {
   int64_t* label;         // -1: ignored row
   int64_t* teacher_row;   // where this row stands in `teacher`
-  double* weight;         // log share -> log weight -> alpha
+  double* weight;         // log of the label proportion -> log weight -> alpha
   double* teacher_shift;  // max t
   double* teacher_sum;    // sum exp(t'/tau)
   double* entropy_sum;    // sum exp(t'/tau_h)

@@ -1,4 +1,4 @@
-// What needs all rows of a client: the normalised weights alpha before the student's passes, and the loss after them.
+// Sums over all rows of a client: the normalised weights alpha before the student's passes, and the loss after them.
 // Included by isa.inl.
 
 // weight -> alpha, over the valid rows in their order; the teacher's constant of each divergence.

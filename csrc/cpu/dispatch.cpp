@@ -1,3 +1,4 @@
+// Chooses the instruction set of the CPU kernels at run time.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>

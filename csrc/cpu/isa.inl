@@ -1,4 +1,4 @@
-// Compiles the passes for one instruction set; included last by kernels_<isa>.cpp.
+// Compiles all CPU kernels for one instruction set; included last by kernels_<isa>.cpp.
 //
 // Every standard header comes before the target is switched: an inline library function compiled for
 // AVX-512 could otherwise be the copy the linker keeps for the whole program.

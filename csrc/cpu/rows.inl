@@ -1,4 +1,4 @@
-// What the row passes of all CPU kernels share: reading rows tile by tile, softmax sums, blocks of rows.
+// Common parts of the row passes of the CPU loss kernels: reading rows tile by tile, softmax sums, blocks of rows.
 //
 // A row takes one pass for the maximum, one for the exponentials and their sums, and one for the gradient.  A row of at
 // most one tile stays in L1 between them; a longer one is re-read from L2.  Included by isa.inl.

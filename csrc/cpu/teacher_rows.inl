@@ -92,7 +92,7 @@ void cache_rows(const Client& c, const Options& o, const CacheRows& cache, int64
   });
 }
 
-// weight: log share -> log weight.
+// weight: log of the label proportion -> log weight.
 void log_weights(const Client& c, const Options& o) {
   const RowNumbers& r = c.rows;
   double log_sum[256];

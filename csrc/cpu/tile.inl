@@ -1,5 +1,5 @@
-// Moving rows between memory (any type, any strides) and vectors of the compute type.  A contiguous row of
-// that type is used where it lies; any other goes through a tile, a short array in L1.  Included by isa.inl.
+// Loads and stores rows of any type and stride as vectors of the compute type.  A contiguous row of that type is used
+// where it lies; any other goes through a tile, a short array in L1.  Included by isa.inl.
 
 constexpr int64_t kTile = 1024;  // elements; four tiles of float are half of a 32 KiB L1 cache
 

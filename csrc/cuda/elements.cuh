@@ -1,4 +1,4 @@
-// Reading and writing rows of any element type as float or double.
+// Reads and writes rows of any element type, stride and alignment as float or double.
 #pragma once
 
 #include <cstring>

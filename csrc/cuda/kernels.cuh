@@ -1,5 +1,7 @@
-// What one launch is given, by value.
+// The compiled kernels of the loss, and the parameters that a launch passes by value.
 #pragma once
+
+#include <cstdint>
 
 #include "../asd/problem.h"
 #include "softmax.cuh"
@@ -49,5 +51,21 @@ struct CacheParameters {
 
   explicit CacheParameters(const CacheProblem& p) : problem(p), scales(p.options) {}
 };
+
+// A compiled kernel and how it is launched.
+template <class P>
+struct Kernel {
+  void (*run)(P);
+  int lanes;  // threads that share a row; 0: all of the block
+  int max_threads;
+};
+
+// The kernel for rows of so many classes.  The .cu files hold these for float and double.
+template <class T, bool cached>
+Kernel<Parameters<T>> objective_of(int64_t classes, bool kl);
+template <class T>
+Kernel<Parameters<T>> cross_entropy_of(int64_t classes);
+template <class T>
+Kernel<CacheParameters<T>> build_cache_of(int64_t classes);
 
 }  // namespace fedasd::cuda

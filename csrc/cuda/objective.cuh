@@ -1,30 +1,15 @@
-// The objective of a client's rows: the same algorithm for a team of lanes (warp_rows.cuh) and for a block
-// as a team (block_rows.cuh).
+// The ASD objective with a teacher: loss and gradient of a client's rows.  The same algorithm for a team of lanes
+// (warp_rows.cuh) and for a block as a team (block_rows.cuh).
 #pragma once
 
 #include "../asd/formulas.h"
+#include "batch.cuh"
 #include "elements.cuh"
-#include "finish.cuh"
-#include "labels.cuh"
-#include "weights.cuh"
+#include "kernels.cuh"
+#include "loss_sum.cuh"
+#include "tiles.cuh"
 
 namespace fedasd::cuda {
-
-// The entropy is over all classes: put the true class back among them, on the common maximum.
-template <class T>
-__device__ __forceinline__ void include_true_class(Softmax<T>& s, T own_logit, T scale, T other_scale) {
-  s.template raise<true>(larger(s.shift, own_logit), scale, other_scale);
-  const T own = own_logit - s.shift, e = exp_2(own * other_scale);
-  s.other_sum += e;
-  s.other_moment += product_or_zero(e, own);
-}
-
-// log of the un-normalised weight of a row, from the sums of its teacher.
-template <class T>
-__device__ __forceinline__ T row_log_weight(Softmax<T> s, const RowView& row, int label, T log_share, const Scales<T>& k, bool not_true) {
-  if (not_true) include_true_class(s, element<T>(row, label), k.at_tau, k.at_tau_h);
-  return log_weight(entropy(log_e(s.other_sum), s.other_sum, s.other_moment, k.tau_h), log_share, k.entropy_power, k.prior_power);
-}
 
 // What is known of a row when its classes are gone through.
 template <class T>
@@ -75,11 +60,8 @@ struct StudentRow {
 
   // The row's part of the client's loss; writes its gradient.
   __device__ __forceinline__ double run(int64_t client, int row, const BatchRow& at, T alpha, T valid, T t_shift, T t_sum) {
-    const Problem& problem = p.problem;
-    const DType type = problem.student.first.type;
-    void* gradient = nullptr;
-    if (problem.gradient)
-      gradient = static_cast<char*>(problem.gradient) + (client * problem.batch + row) * problem.classes * size_of(type);
+    const DType type = p.problem.student.first.type;
+    void* const gradient = gradient_of(p.problem, client, row);
     double loss = 0;
     if (at.label < 0) team.clear(gradient, type);
     else loss = value_and_gradient(client, row, at, alpha, valid, t_shift, t_sum, gradient, type);
@@ -91,7 +73,7 @@ struct StudentRow {
   __device__ __forceinline__ double value_and_gradient(int64_t client, int row, const BatchRow& at, T alpha, T valid, T t_shift, T t_sum,
                                                        void* gradient, DType type) {
     const Problem& problem = p.problem;
-    Softmax<T> s = team.template student_softmax<false>(p.scales.at_tau, p.scales.at_one);
+    Softmax<T> s = team.template student_softmax<SoftmaxSums::two>(p.scales.at_tau, p.scales.at_one);
     k = {};
     // The exponentials of a long row are computed again for the gradient: holding on to them as well would
     // take the registers that other warps need.
@@ -169,7 +151,7 @@ template <class Team, bool cached>
 struct ObjectiveShared {
   typename Team::Shared team;
   typename Weights<typename Team::T, cached>::Shared weights;
-  FinishShared finish;
+  LossSumShared loss_sum;
 };
 
 template <class Team, bool cached, bool kl>
@@ -201,14 +183,14 @@ __global__ void __launch_bounds__(Team::kMaxThreads, kl ? Team::kMinBlocks : 1) 
         team.start(row_of(student, row), classes);
         load_teacher(at);
         loaded = row;
-        const Softmax<T> s = team.template teacher_softmax<true>(p.scales.at_tau, p.scales.at_tau_h);
+        const Softmax<T> s = team.template teacher_softmax<SoftmaxSums::two_and_moment>(p.scales.at_tau, p.scales.at_tau_h);
         if (!team.leader()) continue;
         const int64_t i = client * batch + row;
         p.teacher_shift[i] = s.shift;
         p.teacher_sum[i] = s.sum;
         if (o.adaptive) {
-          const T log_share = read_log_share<T>(problem.label_prior, client, at.label);
-          p.log_weight[i] = row_log_weight(s, row_of(teacher, row), at.label, log_share, p.scales, o.not_true);
+          const T log_proportion = read_log_proportion<T>(problem.label_prior, client, at.label);
+          p.log_weight[i] = row_log_weight(s, row_of(teacher, row), at.label, log_proportion, p.scales, o.not_true);
         }
       }
     }
@@ -238,7 +220,16 @@ __global__ void __launch_bounds__(Team::kMaxThreads, kl ? Team::kMinBlocks : 1) 
     }
     loss += student_row.run(client, row, at, alpha, weights.valid, t_shift, t_sum);
   }
-  finish(p, client, loss, shared.finish);
+  sum_losses(p, client, loss, shared.loss_sum);
+}
+
+template <class T, bool cached>
+Kernel<Parameters<T>> objective_of(int64_t classes, bool kl) {
+  return with_tile(T{}, classes, [&](auto tile) {
+    using Team = typename decltype(tile)::Team;
+    const auto run = kl ? objective_kernel<Team, cached, true> : objective_kernel<Team, cached, false>;
+    return Kernel<Parameters<T>>{run, tile.lanes, Team::kMaxThreads};
+  });
 }
 
 }  // namespace fedasd::cuda

@@ -1,9 +1,10 @@
-#include "update.h"
+// Host side of the client update on a GPU: cuts the clients' elements into chunks, and launches.
+#include "api.h"
 
 #include <algorithm>
 #include <cstdint>
 
-#include "launch.cuh"
+#include "platform.cuh"
 #include "update.cuh"
 
 namespace fedasd::cuda {

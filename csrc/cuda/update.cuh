@@ -1,4 +1,4 @@
-// The client update: for each client a norm, then a pass over its elements.
+// Kernels of the client update: for each client a norm, then a pass over its elements.
 //
 // A client's elements are cut into chunks whose length depends on nothing but their number.  The squares of a chunk give
 // one sum, and the norm is the sum of those, in the same order everywhere: its bits depend neither on the number of
@@ -179,8 +179,8 @@ struct UpdateParameters {
 
 template <class Row>
 __global__ void __launch_bounds__(kUpdateThreads) update_kernel(const UpdateParameters<typename Row::Problem> p) {
-  using Room = BlockRoom<double, 1>;
-  FEDASD_SHARED(Room, room);
+  using Scratch = BlockScratch<double, 1>;
+  FEDASD_SHARED(Scratch, scratch);
   const auto& problem = p.problem;
   // This block's range: as many chunks as any other's, or one more.
   const int all = int(problem.clients) * p.chunks, block = int(blockIdx.x), blocks = int(gridDim.x);
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(kUpdateThreads) update_kernel(const UpdatePara
         const int64_t last = end_of(task % p.chunks);
 #pragma unroll 2
         for (int64_t i = first_of(task % p.chunks); i < last; i += step) sum[0] += row.squares(i);
-        block_reduce(sum, room, 0.0, Add{});
+        block_reduce(sum, scratch, 0.0, Add{});
         if (threadIdx.x == 0) p.sums[task] = sum[0];
       }
       if (p.passes == Passes::norms) return;
@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(kUpdateThreads) update_kernel(const UpdatePara
     if (p.with_norm && client != known && !row.finished) {
       double sum[1] = {0};
       for (int c = int(threadIdx.x); c < p.chunks; c += kUpdateThreads) sum[0] += p.sums[client * p.chunks + c];
-      block_reduce(sum, room, 0.0, Add{});
+      block_reduce(sum, scratch, 0.0, Add{});
       norm = sqrt(sum[0]);
       known = client;
     }

@@ -1,4 +1,4 @@
-// The part of CUDA that the kernels use, for g++ and clang++: see executor.h for what runs them.
+// The part of the CUDA runtime API that the kernels use, for g++ and clang++; executor.h runs them.
 #pragma once
 
 #include <math.h>

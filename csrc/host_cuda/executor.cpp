@@ -1,4 +1,4 @@
-// Threads, their barriers, and who runs next.
+// Runs the threads of a launch: scheduling, barriers, shuffles.
 #include "executor.h"
 
 #include <algorithm>

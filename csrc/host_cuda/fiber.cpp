@@ -1,3 +1,4 @@
+// Fibers: creating a stack and switching to it.
 #include "fiber.h"
 
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
-// What -fsanitize=thread and -fsanitize=alignment,bounds make a kernel call, without their libraries.  The compiler
-// takes it that these functions do not throw: fail() leaves the thread where it is.
+// The functions that -fsanitize=thread and -fsanitize=alignment,bounds make a kernel call, in place of the sanitizers'
+// libraries.  The compiler assumes that they do not throw: fail() leaves the thread where it is.
 #include "state.h"
 
 using host_cuda::Memory;

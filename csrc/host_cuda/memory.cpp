@@ -1,4 +1,4 @@
-// What memory a kernel may touch, and which of its accesses race.
+// Checks a kernel's memory accesses: bounds and data races.
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
@@ -176,7 +176,7 @@ void store(void* to, const void* from, unsigned bytes, Memory memory) {
   const uint64_t idle = state.idle;
   if (uintptr_t(to) % bytes) fail(text(code), "misaligned: write of %u bytes at %p", bytes, to);
   access(uintptr_t(to), bytes, true, memory, code);
-  if (std::memcmp(to, from, bytes) == 0) state.idle = idle;  // an atomic that changes nothing is a way to look
+  if (std::memcmp(to, from, bytes) == 0) state.idle = idle;  // an atomic that changes nothing is only a read
   std::memcpy(to, from, bytes);
 }
 

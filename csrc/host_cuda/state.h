@@ -1,4 +1,4 @@
-// What the executor's source files share: the launch under way, its blocks and their threads.
+// State of the executor: the current launch, its blocks and their threads.
 //
 // A trap: of a template that is instantiated here and in a kernel's file the linker keeps one copy, maybe that with
 // hooks.  So while a kernel runs the executor uses containers of its own types only.

@@ -1,4 +1,4 @@
-// Schemas, and the derivative of asd_objective: the forward pass has already computed it.
+// Registers the loss ops: schemas, and the derivative of asd_objective, which the forward pass has already computed.
 //
 // The node is written by hand in place of torch::autograd::Function, which refuses to run under
 // torch.func; a node like those of torch's own ops composes with vmap, grad and torch.compile.

@@ -1,3 +1,4 @@
+// Argument checks of the loss ops.
 #include "checks.h"
 
 #include <cmath>
@@ -27,7 +28,7 @@ void check_device(const at::Tensor& t, const at::Tensor& student, const char* na
 
 void check_prior(const at::Tensor& prior, const at::Tensor& logits, at::IntArrayRef shape, const char* logits_name) {
   TORCH_CHECK_VALUE(prior.is_floating_point(), "label_prior has dtype ", prior.scalar_type(),
-                    "; expected shares (floating point), as label_prior(targets, num_classes) gives");
+                    "; expected proportions (floating point), as label_prior(targets, num_classes) gives");
   check_shape(prior, shape, "label_prior", "[C], or [K, C] with a client dimension");
   check_device(prior, logits, "label_prior", logits_name);
 }
@@ -138,9 +139,9 @@ Sizes check_cache(FEDASD_CACHE_PARAMETERS) {
   check_integers(targets, "targets");
   check_shape(targets, teacher_logits.sizes().slice(0, teacher_logits.dim() - 1), "targets", "one label for each row of teacher_logits");
   check_device(targets, teacher_logits, "targets", "teacher_logits");
-  at::DimVector shares(teacher_logits.sizes().begin(), teacher_logits.sizes().end() - 2);
-  shares.push_back(s.classes);
-  check_prior(label_prior, teacher_logits, shares, "teacher_logits");
+  at::DimVector prior_shape(teacher_logits.sizes().begin(), teacher_logits.sizes().end() - 2);
+  prior_shape.push_back(s.classes);
+  check_prior(label_prior, teacher_logits, prior_shape, "teacher_logits");
   TORCH_CHECK_VALUE(dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16, "dtype = ", dtype,
                     "; expected float32, float64, float16 or bfloat16");
   return s;

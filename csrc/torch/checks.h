@@ -1,4 +1,4 @@
-// What every backend checks before it looks at a value: shapes, types, devices and options.
+// Argument checks of the loss ops that need no value of a tensor: shapes, types, devices and options.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -1,7 +1,7 @@
-// The Python module.  Importing it registers the ops; it tells how it was built; and it has a faster way
-// into them than torch.ops, for small federated batches spend more time in argument parsing than in the
-// kernel: positional arguments are unpacked one by one and the dispatcher is called without boxing.
-// Autograd, fake tensors, vmap and every other dispatch rule are the same by both ways.
+// The Python module fedasd_fast._C.  Importing it registers the ops.  It has build information, and calls of the ops
+// that are faster than torch.ops: small federated batches spend more time in argument parsing than in the kernel, so
+// positional arguments are unpacked one by one and the dispatcher is called without boxing.  Autograd, fake tensors,
+// vmap and every other dispatch rule are the same in both calls.
 #include <pybind11/pybind11.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -19,7 +19,7 @@ namespace {
 
 using fedasd::LossAndGrad;
 
-// A positional argument as what the op's signature asks for.
+// Converts a positional argument to the type of the op's parameter.
 void read(PyObject* object, at::Tensor& value) {
   TORCH_CHECK_TYPE(THPVariable_Check(object), "expected a torch.Tensor, got ", Py_TYPE(object)->tp_name);
   value = THPVariable_Unpack(object);
@@ -63,7 +63,7 @@ PyObject* wrap(const LossAndGrad& pair) {
   return PyTuple_Pack(2, loss.ptr(), grad.ptr());
 }
 
-// What keeps an argument while the op runs.
+// The type that holds an argument while the op runs.
 template <class Parameter>
 struct Kept {
   using type = std::decay_t<Parameter>;

@@ -1,3 +1,4 @@
+// Turns the tensors of the loss ops into pointers and strides.
 #include "problem.h"
 
 #include "checks.h"

@@ -1,3 +1,4 @@
+// The ops of the client update: argument checks, schemas, and what autograd must know.
 #include "update.h"
 
 #include <ATen/ATen.h>
@@ -61,7 +62,7 @@ struct Extent {
   uintptr_t end() const { return first + uintptr_t((rows - 1) * stride + length); }
 };
 
-// Apart, or rows in the gaps of each other's as two halves of one buffer have them.
+// True for separate memory, and for rows that lie in the gaps between the other's rows, as the two halves of a buffer do.
 bool disjoint(const at::Tensor& s, const at::Tensor& t) {
   const Extent a(s), b(t);
   if (a.empty() || b.empty() || a.end() <= b.first || b.end() <= a.first) return true;
@@ -202,7 +203,7 @@ void check_undifferentiated(const at::Tensor& t, const char* name) {
 void check_undifferentiated(const std::optional<at::Tensor>& t, const char* name) {
   if (t) check_undifferentiated(*t, name);
 }
-// What autograd saved of it for a backward pass is no longer what it saved.
+// Tells autograd that a tensor it saved for a backward pass has changed.
 void mark_written(const at::Tensor& t) {
   if (!t.is_inference()) t.unsafeGetTensorImpl()->bump_version();
 }

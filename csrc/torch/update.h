@@ -1,4 +1,4 @@
-// The ops of the client update: their arguments, and tensors -> the plain pointers that every backend takes.
+// The ops of the client update: schemas and arguments, and their tensors as pointers and strides.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -106,7 +106,7 @@ def _check_prior(label_prior: Tensor, logits: Tensor, logits_name: str) -> None:
     _check_undifferentiated(label_prior, "label_prior")
     require(
         label_prior.is_floating_point(),
-        f"label_prior has dtype {label_prior.dtype}; expected shares (floating point), "
+        f"label_prior has dtype {label_prior.dtype}; expected proportions (floating point), "
         "as label_prior(targets, num_classes) gives",
     )
     expected = (*logits.shape[:-2], logits.shape[-1])
@@ -140,7 +140,7 @@ def check_values(targets: Tensor, label_prior: Tensor | None, classes: int, igno
     if bad.any():
         raise ValueError(
             f"label_prior = {share[bad][0].item()} for a label that occurs (targets{_first(bad)} = "
-            f"{targets[bad][0].item()}); a share must be positive: use label_prior(targets, num_classes) "
+            f"{targets[bad][0].item()}); a proportion must be positive: use label_prior(targets, num_classes) "
             "over the client's whole training set"
         )
 

@@ -1,4 +1,4 @@
-// The element types by their definition: slow, exact, and sharing no code with the kernels.
+// Conversions between element types by their definition: slow, exact, and sharing no code with the kernels.
 #pragma once
 
 #include <algorithm>

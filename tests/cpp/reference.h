@@ -53,9 +53,9 @@ struct Teacher {
   double log_weight = 0;
 };
 
-inline Teacher teacher(const Options& o, const Row& t, int64_t label, double share) {
+inline Teacher teacher(const Options& o, const Row& t, int64_t label, double proportion) {
   const double h = entropy(log_softmax(t, o.entropy_temperature));
-  return {log_softmax(t, o.temperature, excluded(o, t, label)), -o.entropy_power * h - o.prior_power * std::log(share)};
+  return {log_softmax(t, o.temperature, excluded(o, t, label)), -o.entropy_power * h - o.prior_power * std::log(proportion)};
 }
 
 // How much rounding a row amplifies: the absolute error of its logarithms, in units of the roundoff.

@@ -1,4 +1,4 @@
-// Fills one Math table; included by simd_<isa>.cpp.  Like csrc/cpu/isa.inl: standard headers first, then the
+// The table of SIMD functions of one instruction set; included by simd_<isa>.cpp.  Like csrc/cpu/isa.inl: standard headers first, then the
 // target is switched, so that no library function is compiled for a CPU that may not be this one.
 #include <cstdint>
 #include <cstring>

@@ -1,4 +1,4 @@
-// Every refusal of csrc/cpu/asd.cpp: thrown, naming the argument, its place and its value, and before anything
+// Bad arguments of csrc/cpu/asd.cpp: an exception is thrown, naming the argument, its place and its value, and before anything
 // of that client is written.
 #include <algorithm>
 #include <cmath>
@@ -177,26 +177,26 @@ void a_distillation_needs_a_teacher() {
   CHECK(s.loss[0] > 0 && s.loss[1] > 0 && !s.untouched(1), "the remedy works", s.loss[0], s.loss[1]);
 }
 
-void shares_not_positive() {
-  const std::pair<double, const char*> shares[] = {{0.0, " = 0,"}, {-0.25, " = -0.25,"}, {kNaN, "nan,"}, {kInfinity, " = inf,"}};
-  for (auto [share, text] : shares) {
+void proportions_not_positive() {
+  const std::pair<double, const char*> proportions[] = {{0.0, " = 0,"}, {-0.25, " = -0.25,"}, {kNaN, "nan,"}, {kInfinity, " = inf,"}};
+  for (auto [proportion, text] : proportions) {
     Setup raw(2);
-    raw.prior.set(1, 2, share);
+    raw.prior.set(1, 2, proportion);
     refuses({"label_prior[1, 2] = ", text, "targets[1, 1] = 2", "positive"}, [&] { raw.from_logits(); });
-    CHECK(!raw.untouched(0) && raw.untouched(1), "only the client concerned is refused", share);
+    CHECK(!raw.untouched(0) && raw.untouched(1), "only the client concerned is refused", proportion);
 
     Setup building;
-    building.prior.set(0, 2, share);
+    building.prior.set(0, 2, proportion);
     refuses({"label_prior[2] = ", text, "targets[2] = 2"}, [&] { building.build(); });
 
-    Setup uniform(2);  // no weights, no shares
-    uniform.prior.set(1, 2, share);
+    Setup uniform(2);  // no weights, no label proportions
+    uniform.prior.set(1, 2, proportion);
     uniform.options.adaptive = false;
     uniform.from_logits();
     Setup absent;  // class 3 is not in the batch
-    absent.prior.set(0, 3, share);
+    absent.prior.set(0, 3, proportion);
     absent.from_logits();
-    CHECK(std::isfinite(uniform.loss[1]) && std::isfinite(absent.loss[0]), "shares that are not needed", share);
+    CHECK(std::isfinite(uniform.loss[1]) && std::isfinite(absent.loss[0]), "proportions that are not needed", proportion);
   }
 }
 
@@ -235,7 +235,7 @@ void reverse_kl_of_an_underflow() {
   CHECK(std::isfinite(masked.loss[0]), "a class masked on both sides", masked.loss[0]);
 }
 
-// Ignored rows are not looked at: not their cache row, not their label's share.
+// Ignored rows are not looked at: not their cache row, not their label's proportion.
 void ignored_rows_are_not_checked() {
   Setup s;
   s.build();
@@ -273,7 +273,7 @@ int main() {
   valid_problems_pass();
   labels_out_of_range();
   a_distillation_needs_a_teacher();
-  shares_not_positive();
+  proportions_not_positive();
   cache_rows_that_do_not_fit();
   reverse_kl_of_an_underflow();
   ignored_rows_are_not_checked();
