@@ -90,7 +90,8 @@ $(CUDA)/%.ptx: csrc/cuda/%.cu $(wildcard csrc/cuda/*.cuh csrc/cuda/*.h csrc/asd/
 	@mkdir -p $(CUDA)
 	$(NVCC) -std=c++17 -O3 -arch=compute_$(firstword $(CUDA_ARCHS)) -ptx $< -o $@
 
-$(CUDA)/kernels.md: $(CUDA)/libfedasd_cuda.so $(CUDA)/cached_f32.ptx $(CUDA)/raw_f32.ptx $(CUDA)/update.ptx benchmarks/ptxas.py
+$(CUDA)/kernels.md: $(CUDA)/libfedasd_cuda.so $(CUDA)/cached_f32.ptx $(CUDA)/raw_f32.ptx $(CUDA)/cross_entropy.ptx $(CUDA)/update.ptx \
+  benchmarks/ptxas.py
 	$(PYTHON) -m benchmarks.ptxas $(CUDA_OBJECTS:.o=.log) > $@
 
 cuda:  ## compile the CUDA kernels (needs nvcc, no GPU) and print what ptxas says of them

@@ -75,7 +75,7 @@ def asd_loss(
 
 def asd_objective(
     student_logits: Tensor,
-    teacher_logits: Tensor | TeacherRows,
+    teacher_logits: Tensor | TeacherRows | None,
     targets: Tensor,
     label_prior: Tensor | None,
     asd_weight: float,
@@ -90,9 +90,17 @@ def asd_objective(
     divergence: str = "kl",
     not_true: bool = False,
 ) -> Tensor:
-    """f_k = L_k + lambda L_k^ASD, Eq. 2: cross-entropy plus the weighted distillation term."""
+    """f_k = L_k + lambda L_k^ASD, Eq. 2: cross-entropy plus the weighted distillation term.
+
+    teacher_logits None, with lambda = 0: the cross-entropy alone.
+    """
     for name, weight in (("asd_weight", asd_weight), ("ce_weight", ce_weight)):
         require(math.isfinite(weight), f"{name} = {weight}; expected a finite number")
+    if teacher_logits is None:
+        check_options(temperature, entropy_temperature, entropy_power, prior_power, weighting, divergence)
+        check_inputs(student_logits, None, None, targets, label_prior, weighting, asd_weight)
+        check_values(targets, None, student_logits.shape[-1], ignore_index)
+        return ce_weight * cross_entropy(student_logits, targets, ignore_index)
     distillation = asd_loss(
         student_logits,
         teacher_logits,

@@ -77,8 +77,8 @@ class LocalStep:
             loss = F.cross_entropy(logits, y)
             loss.backward()
             return loss.detach()
-        if self.teacher is None:  # cross-entropy alone: a distillation from itself, of weight 0
-            loss, gradient = asd_loss_and_grad(logits, logits, y, None, 0.0, weighting="uniform")
+        if self.teacher is None:
+            loss, gradient = asd_loss_and_grad(logits, None, y, None, asd_weight=0.0)
         else:
             assert self.distillation is not None
             weight = self.distillation.weight

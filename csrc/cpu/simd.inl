@@ -1,5 +1,5 @@
 // Portable SIMD on the compiler's vector types: the same source becomes AVX-512, AVX2, SSE2 or NEON.
-// Included by rows.inl once for each instruction set, inside that set's own namespace, because two
+// Included by isa.inl once for each instruction set, inside that set's own namespace, because two
 // functions of one name compiled for different CPUs must never be merged by the linker.
 //
 // Before inclusion: FEDASD_ISA (namespace) and FEDASD_VECTOR_BYTES.
@@ -128,7 +128,7 @@ struct Constants<float> {
   static constexpr float denormal_log2 = 24.0f;
   // 2^f = 1 + f P(f) on |f| <= 1/2: relative error of the polynomial 5.1e-9
   static constexpr float exp2_p[] = {0.00015453222611639232f, 0.0013390932280860178f, 0.0096180824453484352f,
-                                     0.055503569849416415f, 0.24022650760801401f, 0.69314718805317026f};
+                                     0.055503569849416415f,   0.24022650760801401f,   0.69314718805317026f};
 };
 template <>
 struct Constants<double> {
@@ -141,10 +141,10 @@ struct Constants<double> {
   static constexpr double min_normal = 2.2250738585072014e-308, denormal_scale = 18014398509481984.0;  // 2^54
   static constexpr double denormal_log2 = 54.0;
   // relative error of the polynomial 8.5e-18
-  static constexpr double exp2_p[] = {4.4549719197075452844e-10, 7.0726071893649128497e-9, 1.0178062389205206401e-7,
-                                      1.3215442481659663991e-6, 0.000015252733829929097971, 0.00015403530441910486318,
-                                      0.0013333558146416879934, 0.0096181291076067846376, 0.055504108664821594425,
-                                      0.24022650695910098382, 0.69314718055994530942};
+  static constexpr double exp2_p[] = {4.4549719197075452844e-10, 7.0726071893649128497e-9,   1.0178062389205206401e-7,
+                                      1.3215442481659663991e-6,  0.000015252733829929097971, 0.00015403530441910486318,
+                                      0.0013333558146416879934,  0.0096181291076067846376,   0.055504108664821594425,
+                                      0.24022650695910098382,    0.69314718055994530942};
 };
 
 constexpr double kLog2E = 1.4426950408889634;

@@ -1,4 +1,4 @@
-// Compiles the passes for one instruction set; included last by kernels_<isa>.cpp.
+// Compiles all CPU kernels for one instruction set; included last by kernels_<isa>.cpp.
 //
 // Every standard header comes before the target is switched: an inline library function compiled for
 // AVX-512 could otherwise be the copy the linker keeps for the whole program.
@@ -36,9 +36,9 @@ FEDASD_PRAGMA(GCC target(FEDASD_TARGET))
 
 namespace fedasd::cpu::FEDASD_ISA {
 namespace {
-#include "simd.h"
+#include "simd.inl"
 
-#include "tile.h"
+#include "tile.inl"
 
 // Up to here one row a lane is faster than classes across the lanes: measured with AVX-512 at 64 rows, twice as fast
 // at 10 classes, even at 32.
@@ -47,13 +47,28 @@ constexpr int64_t kTransposedClasses = 2 * kLanes<T>;
 
 #include "rows.inl"
 
+#include "teacher_rows.inl"
+
+#include "student_rows.inl"
+
+#include "cross_entropy_rows.inl"
+
+#include "client_loss.inl"
+
 #include "update.inl"
 }  // namespace
 
 #define FEDASD_STRING_(x) #x
 #define FEDASD_STRING(x) FEDASD_STRING_(x)
 extern const Kernels table;
-const Kernels table = {FEDASD_STRING(FEDASD_ISA), teacher_rows, normalise, student_rows, finish, cache_rows, finish_cache,
+const Kernels table = {FEDASD_STRING(FEDASD_ISA),
+                       teacher_rows,
+                       normalise,
+                       student_rows,
+                       cross_entropy_rows,
+                       loss,
+                       cache_rows,
+                       finish_cache,
                        {squares, step, ascend, accumulate}};
 
 }  // namespace fedasd::cpu::FEDASD_ISA

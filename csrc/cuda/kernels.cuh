@@ -1,5 +1,7 @@
-// What one launch is given, by value.
+// The compiled kernels of the loss, and the parameters that a launch passes by value.
 #pragma once
+
+#include <cstdint>
 
 #include "../asd/problem.h"
 #include "softmax.cuh"
@@ -17,7 +19,8 @@ struct Scales {
   explicit Scales(const Options& o)
       : inv_tau(T(1 / o.temperature)), tau_h(T(o.entropy_temperature)), at_tau(T(kLog2E / o.temperature)),
         at_tau_h(T(kLog2E / o.entropy_temperature)), at_one(T(kLog2E)), entropy_power(T(o.entropy_power)),
-        prior_power(T(o.prior_power)), asd_gradient(T(o.asd_weight / o.temperature * (o.divergence == Divergence::js ? 0.5 : 1.0))) {}
+        prior_power(T(o.prior_power)),
+        asd_gradient(T(o.asd_weight / o.temperature * (o.divergence == Divergence::js ? 0.5 : 1.0))) {}
 };
 
 // Which half of the raw path a launch runs; `both` needs every block of a client to be running at once.
@@ -49,5 +52,21 @@ struct CacheParameters {
 
   explicit CacheParameters(const CacheProblem& p) : problem(p), scales(p.options) {}
 };
+
+// A compiled kernel and how it is launched.
+template <class P>
+struct Kernel {
+  void (*run)(P);
+  int lanes;  // threads that share a row; 0: all of the block
+  int max_threads;
+};
+
+// The kernel for rows of so many classes.  The .cu files hold these for float and double.
+template <class T, bool cached>
+Kernel<Parameters<T>> objective_of(int64_t classes, bool kl);
+template <class T>
+Kernel<Parameters<T>> cross_entropy_of(int64_t classes);
+template <class T>
+Kernel<CacheParameters<T>> build_cache_of(int64_t classes);
 
 }  // namespace fedasd::cuda
