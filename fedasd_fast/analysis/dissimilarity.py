@@ -24,7 +24,7 @@ from torch import Tensor
 from ..algorithms import Distillation
 from ..common.randomness import Stream, generator
 from ..common.schema import plain
-from ..data.transfer import send
+from ..data.host_to_device import send
 from ..data.transform import to_float
 from ..loss.functional import asd_loss_and_grad
 from ..loss.teacher_cache import TeacherCache

@@ -12,13 +12,13 @@ import torch
 from ..common.randomness import Stream, generator
 from ..common.schema import ConfigError, build
 from .archives import Files, open_files
-from .arrays import Arrays, Progress, Work
 from .cache import cached
 from .catalogue import Entry, find_entry
 from .digits import read_digits
+from .directory import data_directory
 from .federated import Dataset, FederatedData, PartitionedData, Samples
 from .partition import partition
-from .places import data_directory
+from .reader import Arrays, Progress, Work
 from .synthetic import SyntheticData
 
 if TYPE_CHECKING:

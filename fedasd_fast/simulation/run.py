@@ -19,10 +19,10 @@ from ..callbacks import Callback
 from ..common.randomness import Stream, torch_seeded
 from ..common.schema import ConfigError
 from ..config import Config, from_dict
+from ..data.device_data import on_device
 from ..data.federated import FederatedData
 from ..data.load import federate
-from ..data.resident import on_device
-from ..models.reorder import pool_before_relu
+from ..models.layer_order import pool_before_relu
 from . import executors, state
 from .client.flat_model import FlatModel
 from .client.stacked_model import why_not

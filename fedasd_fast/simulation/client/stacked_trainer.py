@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ...algorithms import Client, Server
-from ...data.transfer import send
+from ...data.host_to_device import send
 from ...loss.functional import asd_loss_and_grad
 from ...loss.teacher_cache import TeacherCache
 from ..cohort import Task, Workplace
