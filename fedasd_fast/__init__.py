@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from .kernels.loader import build_info
     from .loss import reference
     from .loss.functional import asd_loss, asd_loss_and_grad, asd_objective
+    from .loss.label_prior import label_prior
     from .loss.module import ASDLoss
-    from .loss.teacher_cache import TeacherCache, label_prior
+    from .loss.teacher_cache import TeacherCache
     from .simulation.result import Result
     from .simulation.simulate import resume, simulate
 
@@ -37,7 +38,7 @@ _DEFINED_IN = {
     "asd_loss_and_grad": ".loss.functional",
     "asd_objective": ".loss.functional",
     "build_info": ".kernels.loader",
-    "label_prior": ".loss.teacher_cache",
+    "label_prior": ".loss.label_prior",
     "resume": ".simulation",
     "simulate": ".simulation",
 }

@@ -29,17 +29,35 @@ def test_the_method_of_the_guide_works():
 
 def test_the_example_from_python_works(capsys):
     names = {}
-    exec(python_block("simulation.md"), names)
+    exec(python_block("guide/simulate.md"), names)
     assert names["result"].config.method == "feddyn+asd"
     assert names["model"].training is False
     assert capsys.readouterr().out
 
 
 def test_every_setting_is_documented():
-    text = (DOCS / "simulation.md").read_text()
-    table = text[text.index("## Settings") : text.index("**Teacher and augmentation.**")]
+    text = (DOCS / "settings.md").read_text()
+    table = text[text.index("## Settings") : text.index("## Teacher and augmentation")]
     missing = [f.name for f in fields(from_dict({})) if not re.search(rf"`{f.name}[`.]", table)]
     assert not missing
+
+
+def test_links_between_pages_lead_somewhere():
+    """Files exist, and so do the headings that a link names."""
+    pages = [page for page in (*DOCS.rglob("*.md"), DOCS.parent / "README.md") if "results" not in page.parts]
+    broken = []
+    for page in pages:
+        prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        for file, heading in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", prose):
+            target = page.parent / file if file else page
+            if not target.exists() or (heading and heading not in anchors(target)):
+                broken.append((page.name, file, heading))
+    assert not broken
+
+
+def anchors(page):
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def test_commands_are_understood():

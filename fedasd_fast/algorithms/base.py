@@ -14,37 +14,29 @@ all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
 
 from ..common.schema import ConfigError
+from ..loss.options import ASDOptions
 
 
 @dataclass(frozen=True)
-class Distillation:
+class Distillation(ASDOptions):
     """The distillation term of a client's loss: weight * sum_i alpha_i D_i."""
 
     weight: float
-    temperature: float = 2.0
-    entropy_temperature: float = 1.0
-    entropy_power: float = 1.0
-    prior_power: float = 1.0
-    weighting: str = "adaptive"
-    divergence: str = "kl"
-    not_true: bool = False
 
     def options(self) -> dict[str, Any]:
-        """The keywords of the loss; `teacher_options` are those that a TeacherCache is built with."""
-        return self.teacher_options() | dict(weighting=self.weighting, divergence=self.divergence)
+        """As keyword arguments of the loss, besides its weight."""
+        return {option.name: getattr(self, option.name) for option in fields(ASDOptions)}
 
     def teacher_options(self) -> dict[str, Any]:
-        return dict(
-            temperature=self.temperature, entropy_temperature=self.entropy_temperature,
-            entropy_power=self.entropy_power, prior_power=self.prior_power, not_true=self.not_true,
-        )  # fmt: skip
+        """As keyword arguments of TeacherCache.build."""
+        return {name: getattr(self, name) for name in (*self.TEACHER_FIELDS, "ignore_index")}
 
 
 @dataclass(frozen=True)
@@ -83,7 +75,7 @@ class Cohort:
     clients: np.ndarray  # [m] sorted
     sizes: np.ndarray  # [m] n_k
     all_sizes: np.ndarray  # [K]
-    label_shares: Callable[[np.ndarray], np.ndarray] = field(repr=False)  # clients [j] -> shares [j, C]
+    label_proportions: Callable[[np.ndarray], np.ndarray] = field(repr=False)  # clients [j] -> [j, C]
 
 
 class Method:

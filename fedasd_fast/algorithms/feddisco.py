@@ -32,7 +32,7 @@ class FedDisco(Method):
         whole = (self.scope or default_scope) == "all"
         clients = np.arange(len(cohort.all_sizes)) if whole else cohort.clients
         sizes = (cohort.all_sizes if whole else cohort.sizes).astype(np.float64)
-        distance = _from_uniform(cohort.label_shares(clients))
+        distance = _from_uniform(cohort.label_proportions(clients))
         if distance.any():  # 0 where every client has all labels alike
             distance = distance / distance.sum()
         weights = np.maximum(0.0, sizes / sizes.sum() - a * distance + b)

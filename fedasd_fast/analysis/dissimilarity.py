@@ -24,12 +24,12 @@ from torch import Tensor
 from ..algorithms import Distillation
 from ..common.randomness import Stream, generator
 from ..common.schema import plain
-from ..data.transfer import send
+from ..data.host_to_device import send
 from ..data.transform import to_float
 from ..loss.functional import asd_loss_and_grad
+from ..loss.label_prior import label_proportions
 from ..loss.teacher_cache import TeacherCache
 from ..simulation.client.flat_model import FlatModel, channels_last
-from ..simulation.client.teacher import label_proportions
 from ..simulation.errors import SimulationError
 from ..simulation.executors import local_executor
 from ..simulation.round import run_round
@@ -139,7 +139,7 @@ def dissimilarity(
         local = data.client(k)
         inputs = channels_last(to_float(send(local.inputs, start.device), data.mean, data.std, start.dtype))
         targets = send(local.targets, start.device)
-        prior = label_proportions(targets, data.num_classes, start.dtype)
+        prior = label_proportions(targets, data.num_classes, dtype=start.dtype)
         found = gradients(model, end, start, inputs, targets, prior, distillation, batch_size, beside=adaptive)
         normalised.add(found.ce, found.asd)
         plain_sums.add(found.ce, found.asd, found.factor)

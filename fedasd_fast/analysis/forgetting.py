@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..config import Config
 from ..data.federated import FederatedData
-from ..data.transfer import send
+from ..data.host_to_device import send
 from ..data.transform import to_float
 from ..simulation.client.flat_model import FlatModel, channels_last
 from ..simulation.client.trainer import Trainer

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..common.randomness import Stream, generator
-from ..data.transfer import send
+from ..data.host_to_device import send
 from ..data.transform import to_float
 from ..simulation.client.flat_model import channels_last
 from ..simulation.errors import SimulationError

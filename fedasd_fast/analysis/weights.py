@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..loss.label_prior import label_proportions
 from ..loss.reference import entropy, log_weights, normalised_weights
 from ..simulation.client.flat_model import FlatModel, channels_last
 from ..simulation.client.samples import LocalSamples
-from ..simulation.client.teacher import label_proportions
 from ..simulation.system.threads import threads
 from .clients import chosen, label_groups
 from .opened import OpenedRun
@@ -87,7 +87,7 @@ def weights(run: OpenedRun, *, clients: int | tuple[int, ...] = 10, seed: int = 
         with threads(run.context.parallelism.threads):
             logits = _logits(model, run.model("cloud"), samples.inputs, config.eval_batch_size)
         targets = samples.targets.cpu()
-        prior = label_proportions(targets, data.num_classes, torch.float64)
+        prior = label_proportions(targets, data.num_classes, dtype=torch.float64)
         asd = config.asd
         log_weight = log_weights(
             logits, targets, prior, asd.entropy_temperature, asd.entropy_power, asd.prior_power

@@ -148,7 +148,7 @@ def timed(whole: Grid, out: Path, plan: Plan, budget: float | None, arguments: a
 
 def show_plan(whole: Grid, out: Path, plan: Plan, budget: float | None, arguments: argparse.Namespace) -> int:
     """Every run with its rounds, and the time, which is measured; that may take a while, so the list comes first."""
-    from ..data.places import DatasetNotFound
+    from ..data.directory import DatasetNotFound
 
     if budget is None:
         list_runs(whole, out, plan)

@@ -1,12 +1,12 @@
 """Datasets, their partition among clients, and transforms of batches."""
 
-from .arrays import DataError
+from .availability import Status, list_datasets, status
+from .directory import DatasetNotFound, data_directory
 from .download import DownloadError, get
 from .federated import Dataset, FederatedData, PartitionedData, Samples
-from .listing import Status, list_datasets, status
 from .load import federate, load_dataset
 from .partition import partition
-from .places import DatasetNotFound, data_directory
+from .reader import DataError
 from .synthetic import SyntheticData
 
 __all__ = [

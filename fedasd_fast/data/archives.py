@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, cast
 
-from .arrays import DataError
+from .reader import DataError
 
 LARGEST_TAR = 2 << 30  # bytes unpacked; a published CIFAR archive has 0.2e9
 

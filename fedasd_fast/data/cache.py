@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from .archives import Files
-from .arrays import Array, Arrays, Progress, Work
+from .reader import Array, Arrays, Progress, Work
 
 FORMAT = 1
 ALWAYS_CHECKED = 1 << 30

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from ..common.schema import ConfigError, nearest
-from .arrays import Arrays
 from .cifar import read_cifar10, read_cifar100
+from .directory import DatasetNotFound
 from .idx import read_idx
 from .imagefolder import FolderOptions, ImageNet100Options, read_imagefolder
 from .images import ImageOptions
 from .npz import PathOptions, read_npz
-from .places import DatasetNotFound
+from .reader import Arrays
 from .tinyimagenet import read_tinyimagenet
 
 Channels = tuple[float, ...]

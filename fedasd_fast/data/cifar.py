@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from .archives import Files
-from .arrays import Array, Arrays, DataError, Work, check_labels
-from .pickles import load
+from .cifar_pickle import load
+from .reader import Array, Arrays, DataError, Work, check_labels
 
 PIXELS = 3 * 32 * 32
 BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))

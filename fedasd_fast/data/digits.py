@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .arrays import Arrays, optional
+from .reader import Arrays, optional
 
 
 def read_digits() -> Arrays:

@@ -18,9 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .arrays import DataError
 from .catalogue import Download, find_entry
-from .places import data_directory
+from .directory import data_directory
+from .reader import DataError
 
 Report = Callable[[str, int, int | None], None]  # file, bytes so far, bytes in total if the server says
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .archives import Files
-from .arrays import Array, Arrays, DataError, Work, check_labels
+from .reader import Array, Arrays, DataError, Work, check_labels
 
 
 def read_idx(files: Files, options: Any, work: Work) -> Arrays:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .archives import Files
-from .arrays import Array, Arrays, DataError, Work
 from .images import ImageOptions, decode_all, is_image
+from .reader import Array, Arrays, DataError, Work
 
 TEST_FOLDERS = ("val", "test", "validation")
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..common.schema import ConfigError
 from .archives import Files
-from .arrays import Array, DataError, Work, optional
+from .reader import Array, DataError, Work, optional
 
 ENDINGS = (".jpeg", ".jpg", ".png", ".bmp", ".ppm", ".webp")
 FORMATS = ("JPEG", "PNG", "BMP", "PPM", "WEBP")

@@ -5,24 +5,22 @@ from __future__ import annotations
 import dataclasses
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ..common.randomness import Stream, generator
 from ..common.schema import ConfigError, build
+from ..config import Config
 from .archives import Files, open_files
-from .arrays import Arrays, Progress, Work
 from .cache import cached
 from .catalogue import Entry, find_entry
 from .digits import read_digits
+from .directory import data_directory
 from .federated import Dataset, FederatedData, PartitionedData, Samples
 from .partition import partition
-from .places import data_directory
+from .reader import Arrays, Progress, Work
 from .synthetic import SyntheticData
-
-if TYPE_CHECKING:
-    from ..config import Config
 
 logger = logging.getLogger(__name__)
 NOT_DECODING = ("path", "mean", "std")  # options that leave the decoded arrays as they are

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..common.schema import nearest
 from .archives import Files
-from .arrays import Array, Arrays, DataError, Work, check_labels
+from .reader import Array, Arrays, DataError, Work, check_labels
 
 NEEDED = ("train_x", "train_y", "test_x", "test_y")
 OPTIONAL = ("train_users", "num_classes", "mean", "std")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from .archives import Files
-from .arrays import Arrays, DataError, Work
 from .images import ImageOptions, decode_all, is_image
+from .reader import Arrays, DataError, Work
 
 ANNOTATIONS = "val/val_annotations.txt"
 

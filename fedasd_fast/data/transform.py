@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .transfer import send
+from .host_to_device import send
 
 Array: TypeAlias = np.ndarray[Any, Any]
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from ..kernels import loader
 from ..kernels.checks import check_logits
 from . import reference
-from .teacher_cache import TeacherRows
+from .cached_teacher import TeacherRows
+from .options import ASDOptions, TeacherKey
 
 
 def _fused(implementation: str, student_logits: Tensor) -> bool:
@@ -19,7 +20,7 @@ def _fused(implementation: str, student_logits: Tensor) -> bool:
     return loader.use_fused(implementation, student_logits)
 
 
-def _teacher(teacher: Tensor | TeacherRows | None, prior: Tensor | None, key: tuple[Any, ...]) -> tuple[Any, ...]:
+def _teacher(teacher: Tensor | TeacherRows | None, prior: Tensor | None, key: TeacherKey) -> tuple[Any, ...]:
     """teacher, label_prior, rows, cache_targets, cache_constant, cache_log_weight, log_rows of the ops."""
     if not isinstance(teacher, TeacherRows):
         return teacher, prior, None, None, None, None, False
@@ -87,11 +88,12 @@ def asd_objective(
             student_logits, teacher, targets, *rest, asd_weight, ce_weight, temperature, entropy_temperature,
             entropy_power, prior_power, weighting, divergence, not_true, ignore_index,
         )  # fmt: skip
-    return reference.asd_objective(
-        student_logits, teacher_logits, targets, label_prior, asd_weight, ce_weight=ce_weight, temperature=temperature,
-        entropy_temperature=entropy_temperature, entropy_power=entropy_power, prior_power=prior_power,
-        weighting=weighting, divergence=divergence, not_true=not_true, ignore_index=ignore_index,
+    options = ASDOptions(
+        temperature=temperature, entropy_temperature=entropy_temperature, entropy_power=entropy_power,
+        prior_power=prior_power, weighting=weighting, divergence=divergence, not_true=not_true,
+        ignore_index=ignore_index,
     )  # fmt: skip
+    return reference.objective(student_logits, teacher_logits, targets, label_prior, asd_weight, ce_weight, options)
 
 
 def asd_loss_and_grad(
@@ -130,12 +132,13 @@ def asd_loss_and_grad(
             entropy_power, prior_power, weighting, divergence, not_true, ignore_index,
         )  # fmt: skip
     check_logits(student_logits, "student_logits")
+    options = ASDOptions(
+        temperature=temperature, entropy_temperature=entropy_temperature, entropy_power=entropy_power,
+        prior_power=prior_power, weighting=weighting, divergence=divergence, not_true=not_true,
+        ignore_index=ignore_index,
+    )  # fmt: skip
     with torch.enable_grad():
         leaf = student_logits.detach().requires_grad_()
-        loss = reference.asd_objective(
-            leaf, teacher_logits, targets, label_prior, asd_weight, ce_weight=ce_weight, temperature=temperature,
-            entropy_temperature=entropy_temperature, entropy_power=entropy_power, prior_power=prior_power,
-            weighting=weighting, divergence=divergence, not_true=not_true, ignore_index=ignore_index,
-        )  # fmt: skip
+        loss = reference.objective(leaf, teacher_logits, targets, label_prior, asd_weight, ce_weight, options)
         (gradient,) = torch.autograd.grad(loss.sum(), leaf)
     return loss.detach(), gradient

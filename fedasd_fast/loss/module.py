@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from .cached_teacher import TeacherRows
 from .functional import asd_objective
-from .teacher_cache import TeacherRows
 
 
 class ASDLoss(nn.Module):

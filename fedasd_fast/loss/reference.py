@@ -10,15 +10,14 @@ Shapes: student and teacher logits [.., B, C], targets [.., B], label_prior [..,
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..kernels.checks import FLOATS, check_inputs, check_options, check_teacher, check_values, require
-
-if TYPE_CHECKING:
-    from .teacher_cache import TeacherRows
+from ..kernels.checks import FLOATS, check_inputs, check_teacher, check_values, require
+from .cached_teacher import TeacherRows
+from .options import ASDOptions
 
 
 class Teacher(NamedTuple):
@@ -46,31 +45,12 @@ def asd_loss(
     ignore_index: int = -100,
 ) -> Tensor:
     """sum_i alpha_i D(q_g(x_i) || q_k(x_i)), Eq. 5 with the weight lambda in units of the batch size."""
-    key = (temperature, entropy_temperature, entropy_power, prior_power, not_true)
-    check_options(*key[:4], weighting, divergence)
-    if not isinstance(teacher_logits, Tensor):  # rows of a cache
-        check_inputs(student_logits, teacher_logits.cache.rows, teacher_logits.rows, targets, label_prior, weighting)
-        shares = None
-    else:
-        check_inputs(student_logits, teacher_logits, None, targets, label_prior, weighting)
-        shares = label_prior if weighting == "adaptive" else None
-    check_values(targets, shares, student_logits.shape[-1], ignore_index)
-
-    valid = targets != ignore_index  # [.., B]
-    label = targets.long().where(valid, 0)
-    z = _sanitise(student_logits, valid)
-    not_true = not_true and z.shape[-1] > 1  # one class has no other
-    if not isinstance(teacher_logits, Tensor):  # rows of a cache
-        teacher_logits.cache.check_built_for(key, label_prior)
-        teacher_logits.check_values(targets, valid)
-        teacher = _cached_teacher(teacher_logits, valid, z.dtype)
-    else:
-        t = _sanitise(teacher_logits, valid).to(z.dtype)
-        teacher = _teacher(t, label, shares, *key[:4], not_true)
-
-    alpha = normalised_weights(teacher.log_weight, valid, weighting)  # [.., B]
-    x = _without_true_class(z, label) if not_true else z
-    return (alpha * _divergence(x / temperature, teacher, divergence)).sum(-1)
+    options = ASDOptions(
+        temperature=temperature, entropy_temperature=entropy_temperature, entropy_power=entropy_power,
+        prior_power=prior_power, weighting=weighting, divergence=divergence, not_true=not_true,
+        ignore_index=ignore_index,
+    )  # fmt: skip
+    return distillation(student_logits, teacher_logits, targets, label_prior, options)
 
 
 def asd_objective(
@@ -94,32 +74,70 @@ def asd_objective(
 
     teacher_logits None, with lambda = 0: the cross-entropy alone.
     """
+    options = ASDOptions(
+        temperature=temperature, entropy_temperature=entropy_temperature, entropy_power=entropy_power,
+        prior_power=prior_power, weighting=weighting, divergence=divergence, not_true=not_true,
+        ignore_index=ignore_index,
+    )  # fmt: skip
+    return objective(student_logits, teacher_logits, targets, label_prior, asd_weight, ce_weight, options)
+
+
+def distillation(
+    student_logits: Tensor,
+    teacher_logits: Tensor | TeacherRows,
+    targets: Tensor,
+    label_prior: Tensor | None,
+    options: ASDOptions,
+) -> Tensor:
+    """asd_loss with its keywords as one object."""
+    if isinstance(teacher_logits, TeacherRows):
+        cached = teacher_logits.cache
+        check_inputs(student_logits, cached.rows, teacher_logits.rows, targets, label_prior, options.weighting)
+        prior = None
+    else:
+        check_inputs(student_logits, teacher_logits, None, targets, label_prior, options.weighting)
+        prior = label_prior if options.weighting == "adaptive" else None
+    check_values(targets, prior, student_logits.shape[-1], options.ignore_index)
+
+    valid = targets != options.ignore_index  # [.., B]
+    label = targets.long().where(valid, 0)
+    z = _sanitise(student_logits, valid)
+    not_true = options.not_true and z.shape[-1] > 1  # one class has no other
+    if isinstance(teacher_logits, TeacherRows):
+        teacher_logits.cache.check_built_for(options.teacher_key, label_prior)
+        teacher_logits.check_values(targets, valid)
+        teacher = _cached_teacher(teacher_logits, valid, z.dtype)
+    else:
+        t = _sanitise(teacher_logits, valid).to(z.dtype)
+        teacher = _teacher(t, label, prior, options, not_true)
+
+    alpha = normalised_weights(teacher.log_weight, valid, options.weighting)  # [.., B]
+    x = _without_true_class(z, label) if not_true else z
+    return (alpha * _divergence(x / options.temperature, teacher, options.divergence)).sum(-1)
+
+
+def objective(
+    student_logits: Tensor,
+    teacher_logits: Tensor | TeacherRows | None,
+    targets: Tensor,
+    label_prior: Tensor | None,
+    asd_weight: float,
+    ce_weight: float,
+    options: ASDOptions,
+) -> Tensor:
+    """asd_objective with its keywords as one object."""
     for name, weight in (("asd_weight", asd_weight), ("ce_weight", ce_weight)):
         require(math.isfinite(weight), f"{name} = {weight}; expected a finite number")
     if teacher_logits is None:
-        check_options(temperature, entropy_temperature, entropy_power, prior_power, weighting, divergence)
-        check_inputs(student_logits, None, None, targets, label_prior, weighting, asd_weight)
-        check_values(targets, None, student_logits.shape[-1], ignore_index)
-        return ce_weight * cross_entropy(student_logits, targets, ignore_index)
-    distillation = asd_loss(
-        student_logits,
-        teacher_logits,
-        targets,
-        label_prior,
-        temperature=temperature,
-        entropy_temperature=entropy_temperature,
-        entropy_power=entropy_power,
-        prior_power=prior_power,
-        weighting=weighting,
-        divergence=divergence,
-        not_true=not_true,
-        ignore_index=ignore_index,
-    )
-    loss = torch.zeros_like(distillation)
+        check_inputs(student_logits, None, None, targets, label_prior, options.weighting, asd_weight)
+        check_values(targets, None, student_logits.shape[-1], options.ignore_index)
+        return ce_weight * cross_entropy(student_logits, targets, options.ignore_index)
+    asd = distillation(student_logits, teacher_logits, targets, label_prior, options)
+    loss = torch.zeros_like(asd)
     if asd_weight != 0:
-        loss = loss + asd_weight * distillation
+        loss = loss + asd_weight * asd
     if ce_weight != 0:
-        loss = loss + ce_weight * cross_entropy(student_logits, targets, ignore_index)
+        loss = loss + ce_weight * cross_entropy(student_logits, targets, options.ignore_index)
     return loss
 
 
@@ -127,24 +145,18 @@ def teacher_cache(
     teacher_logits: Tensor,
     targets: Tensor,
     label_prior: Tensor,
-    temperature: float,
-    entropy_temperature: float,
-    entropy_power: float,
-    prior_power: float,
-    not_true: bool,
-    ignore_index: int,
+    options: ASDOptions,
     dtype: torch.dtype,
     log_rows: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The tensors of a TeacherCache: rows [.., N, C], sum s log s [.., N] and log weights [.., N]."""
-    check_options(temperature, entropy_temperature, entropy_power, prior_power)
     check_teacher(teacher_logits, targets, label_prior)
-    check_values(targets, label_prior, teacher_logits.shape[-1], ignore_index)
+    check_values(targets, label_prior, teacher_logits.shape[-1], options.ignore_index)
     require(dtype in FLOATS, f"dtype = {dtype}; expected float32, float64, float16 or bfloat16")
-    valid = targets != ignore_index
+    valid = targets != options.ignore_index
     label = targets.long().where(valid, 0)
     t = _sanitise(teacher_logits, valid)
-    x = (_without_true_class(t, label) if not_true and t.shape[-1] > 1 else t) / temperature
+    x = (_without_true_class(t, label) if options.not_true and t.shape[-1] > 1 else t) / options.temperature
     log_s = torch.log_softmax(x, -1)
     rows = (log_s if log_rows else log_s.exp()).to(dtype).masked_fill(~valid.unsqueeze(-1), 0)
     # From the rows as they are stored, see _divergence.
@@ -152,7 +164,7 @@ def teacher_cache(
     constant = _expectation(rows.to(x.dtype), x - shift) - torch.logsumexp(x - shift, -1)
     if log_rows:
         constant = torch.zeros_like(constant)
-    log_weight = log_weights(t, label, label_prior, entropy_temperature, entropy_power, prior_power)
+    log_weight = _log_weights(t, label, label_prior, options)
     return rows, constant.double(), log_weight.double()
 
 
@@ -195,23 +207,17 @@ def normalised_weights(log_weight: Tensor, valid: Tensor, weighting: str = "adap
     return alpha.masked_fill(~valid, 0)  # also turns the NaN of a batch without valid rows into 0
 
 
-def _teacher(
-    t: Tensor,
-    label: Tensor,
-    label_prior: Tensor | None,
-    temperature: float,
-    entropy_temperature: float,
-    entropy_power: float,
-    prior_power: float,
-    not_true: bool,
-) -> Teacher:
+def _log_weights(teacher_logits: Tensor, label: Tensor, label_prior: Tensor, options: ASDOptions) -> Tensor:
+    return log_weights(
+        teacher_logits, label, label_prior, options.entropy_temperature, options.entropy_power, options.prior_power
+    )
+
+
+def _teacher(t: Tensor, label: Tensor, label_prior: Tensor | None, options: ASDOptions, not_true: bool) -> Teacher:
     """label_prior None: uniform weights."""
-    log_s = torch.log_softmax((_without_true_class(t, label) if not_true else t) / temperature, -1)
+    log_s = torch.log_softmax((_without_true_class(t, label) if not_true else t) / options.temperature, -1)
     s = log_s.exp()
-    if label_prior is None:
-        log_weight = torch.zeros_like(s[..., 0])
-    else:
-        log_weight = log_weights(t, label, label_prior, entropy_temperature, entropy_power, prior_power)
+    log_weight = torch.zeros_like(s[..., 0]) if label_prior is None else _log_weights(t, label, label_prior, options)
     return Teacher(log_s, s, log_weight)
 
 

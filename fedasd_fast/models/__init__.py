@@ -9,15 +9,15 @@ from typing import Any
 from torch import nn
 
 from ..common.schema import ConfigError, convert, nearest
-from . import convnet, resnet, simple, vit
-from .imported import build_imported, keywords
-from .statistics import refuse_running_statistics
+from . import convnet, mlp, resnet, vit
+from .custom import build_imported, keywords
+from .running_statistics import refuse_running_statistics
 
 __all__ = ["build", "names", "refuse_running_statistics"]
 
 _BUILDERS: dict[str, Callable[..., nn.Module]] = {
-    "mlp": simple.mlp,
-    "logistic": simple.logistic,
+    "mlp": mlp.mlp,
+    "logistic": mlp.logistic,
     "cnn_cifar": convnet.cnn_cifar,
     "convnet_gn": convnet.convnet_gn,
     "resnet20_gn": resnet.resnet20_gn,

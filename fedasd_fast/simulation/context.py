@@ -19,10 +19,10 @@ from .. import models
 from ..common.randomness import Stream, torch_seeded
 from ..common.schema import ConfigError
 from ..config import Config
+from ..data.device_data import on_device
 from ..data.federated import FederatedData
 from ..data.load import federate
-from ..data.resident import on_device
-from ..models.reorder import pool_before_relu
+from ..models.layer_order import pool_before_relu
 from .aggregation.sums import SumLayout
 from .client.flat_model import FlatModel
 from .client.flops import step_flops

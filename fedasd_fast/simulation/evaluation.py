@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..data.federated import FederatedData
-from ..data.transfer import send
+from ..data.host_to_device import send
 from ..data.transform import to_float
 from .client.flat_model import FlatModel, channels_last
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from . import by_hand
+from . import numpy_reference
 from .problem import SIZES, advance, prepare, settings, skewed
 
 EXACT = 1e-12
@@ -45,7 +45,7 @@ def test_three_rounds_by_hand(method: str, arguments: dict[str, Any], asd: str, 
     config = settings(method=method + asd, method_args=arguments, optimizer=OPTIMIZERS[optimizer])
     data = skewed()
     context = prepare(config, data)
-    expected = by_hand.simulate(config, data, context.initial.numpy().copy())
+    expected = numpy_reference.simulate(config, data, context.initial.numpy().copy())
     final, _ = advance(context)
 
     for model in ("cloud", "sel", "all"):
@@ -87,8 +87,8 @@ def test_uniform_asd_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     config, data = settings(method="fedavg+asd", asd=dict(weighting="uniform")), skewed()
     context = prepare(config, data)
     term = dict(weight=3.0, tau=2.0, adaptive=False, not_true=False)
-    monkeypatch.setattr(by_hand, "distillation", lambda *_: term)
-    expected = by_hand.simulate(config, data, context.initial.numpy().copy())
+    monkeypatch.setattr(numpy_reference, "distillation", lambda *_: term)
+    expected = numpy_reference.simulate(config, data, context.initial.numpy().copy())
     np.testing.assert_allclose(advance(context)[0].cloud, expected.cloud, rtol=0, atol=EXACT)
 
 

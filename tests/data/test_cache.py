@@ -14,7 +14,7 @@ import torch
 
 from fedasd_fast.data import cache, load_dataset
 from fedasd_fast.data.archives import Files
-from fedasd_fast.data.arrays import Arrays, DataError, Work
+from fedasd_fast.data.reader import Arrays, DataError, Work
 
 from .layouts import cifar10_python, mnist, pixels
 

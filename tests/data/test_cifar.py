@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedasd_fast.data import DataError, load_dataset
-from fedasd_fast.data.pickles import load
+from fedasd_fast.data.cifar_pickle import load
 
 from .layouts import binary, cifar10_python, cifar100_python, pixels, published_pickle, real, tar_of
 

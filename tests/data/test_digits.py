@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from fedasd_fast.data import load_dataset
-from fedasd_fast.data.arrays import optional
 from fedasd_fast.data.npz import channel_statistics
+from fedasd_fast.data.reader import optional
 
 sklearn = pytest.importorskip("sklearn.datasets", reason="scikit-learn is not installed")
 

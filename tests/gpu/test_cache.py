@@ -7,6 +7,7 @@ import torch
 
 import fedasd_fast as fa
 from fedasd_fast.loss import reference
+from fedasd_fast.loss.options import ASDOptions
 from tests.conftest import make_batch
 from tests.gpu.inputs import fused
 
@@ -17,11 +18,12 @@ from tests.gpu.inputs import fused
 @pytest.mark.parametrize("shape", [(9, 10), (5, 100), (400, 257), (2, 3000), (2, 4, 11), (0, 5), (3, 1)], ids=str)
 def test_kernel_builds_what_the_reference_builds(log_rows, dtype, not_true, shape, device):
     batch = make_batch(shape, torch.float64, ignored=0.2).on(device)
-    arguments = (batch.teacher, batch.targets, batch.prior, 2.0, 1.0, 0.7, 1.3, not_true, -100, dtype, log_rows)
+    options = ASDOptions(entropy_power=0.7, prior_power=1.3, not_true=not_true)
+    tensors = (batch.teacher, batch.targets, batch.prior)
     valid = batch.targets != -100
     tolerance = max(torch.finfo(dtype).eps, 1e-13)  # one rounding of the stored type
-    built = torch.ops.fedasd.teacher_cache(*arguments)
-    for actual, expected in zip(built, reference.teacher_cache(*arguments), strict=True):
+    built = torch.ops.fedasd.teacher_cache(*tensors, *options.teacher_key, -100, dtype, log_rows)
+    for actual, expected in zip(built, reference.teacher_cache(*tensors, options, dtype, log_rows), strict=True):
         assert actual.dtype == expected.dtype
         torch.testing.assert_close(actual[valid], expected[valid], rtol=tolerance, atol=tolerance)
     assert not built[0][~valid].any()
@@ -32,9 +34,11 @@ def test_kernel_builds_what_the_reference_builds(log_rows, dtype, not_true, shap
 def test_cache_of_float32_and_half_logits(dtype, classes, device):
     """Computed in float32: the truth is the reference in float64, of the same numbers."""
     batch = make_batch((20, classes), dtype).on(device)
-    options = (2.0, 1.0, 1.0, 1.0, False, -100, torch.float32, False)
-    actual = torch.ops.fedasd.teacher_cache(batch.teacher, batch.targets, batch.prior, *options)
-    expected = reference.teacher_cache(batch.teacher.double(), batch.targets, batch.prior.double(), *options)
+    options = ASDOptions()
+    stored = (torch.float32, False)  # dtype, log_rows
+    tensors = (batch.teacher, batch.targets, batch.prior)
+    actual = torch.ops.fedasd.teacher_cache(*tensors, *options.teacher_key, -100, *stored)
+    expected = reference.teacher_cache(batch.teacher.double(), batch.targets, batch.prior.double(), options, *stored)
     for ours, theirs in zip(actual, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 

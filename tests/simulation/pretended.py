@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from fedasd_fast.data import resident, transform
+from fedasd_fast.data import device_data as resident
+from fedasd_fast.data import transform
 from fedasd_fast.kernels import loader
 from fedasd_fast.simulation.client import cuda_graph
 

@@ -13,7 +13,7 @@ import torch
 from fedasd_fast import simulate
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import from_dict
-from fedasd_fast.data.resident import ResidentData
+from fedasd_fast.data.device_data import ResidentData
 from fedasd_fast.simulation.client import cuda_graph
 from fedasd_fast.simulation.executors.stacked import StackedExecutor
 from tests.simulation import on_device

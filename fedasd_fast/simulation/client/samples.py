@@ -9,7 +9,7 @@ from torch import Tensor
 from ...common.randomness import Stream, generator
 from ...config import Config
 from ...data.federated import FederatedData
-from ...data.transfer import send
+from ...data.host_to_device import send
 from ...data.transform import augment, to_float
 
 

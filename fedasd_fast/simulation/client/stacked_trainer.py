@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ...algorithms import Client, Correction, Server
-from ...data.transfer import send
+from ...data.host_to_device import send
 from ...loss.teacher_cache import TeacherCache
 from ..cohort import ClientTask
 from ..errors import Interrupted

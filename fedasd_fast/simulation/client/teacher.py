@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from ...algorithms import Distillation
+from ...loss.label_prior import label_proportions
 from ...loss.teacher_cache import TeacherCache
 from .flat_model import FlatModel, channels_last
 
@@ -21,16 +21,7 @@ def teacher_outputs(
         model.module,
         channels_last(inputs),
         targets,
-        label_proportions(targets, num_classes, dtype),
+        label_proportions(targets, num_classes, ignore_index=PADDING, dtype=dtype),
         dtype=dtype,
         **distillation.teacher_options(),
     )
-
-
-def label_proportions(targets: Tensor, num_classes: int, dtype: torch.dtype) -> Tensor:
-    """[.., C] from labels [.., N].  A bincount would make the host of a GPU wait, to know the highest label."""
-    present = targets != PADDING
-    labels = targets.where(present, num_classes)
-    counts = torch.zeros(*targets.shape[:-1], num_classes + 1, dtype=dtype, device=targets.device)
-    counts.scatter_add_(-1, labels, torch.ones_like(labels, dtype=dtype))
-    return counts[..., :num_classes] / present.sum(-1, keepdim=True).to(dtype)

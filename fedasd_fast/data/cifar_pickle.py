@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array, DataError
+from .reader import Array, DataError
 
 
 class _UInt8:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedasd_fast import models
-from fedasd_fast.models.reorder import pool_before_relu
+from fedasd_fast.models.layer_order import pool_before_relu
 
 
 def kinds(model: nn.Module) -> list[str]:

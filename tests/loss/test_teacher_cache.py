@@ -8,6 +8,7 @@ from torch import nn
 
 import fedasd_fast as fa
 from fedasd_fast.loss import reference
+from fedasd_fast.loss.options import ASDOptions
 from tests.conftest import Batch, make_batch
 
 
@@ -49,13 +50,12 @@ def test_cached_equals_raw(shape, divergence, not_true, weighting, log_rows, cap
 def test_kernel_builds_what_the_reference_builds(log_rows, dtype, not_true, capability):
     for shape in ((9, 10), (5, 100), (2, 3000), (2, 4, 11)):
         batch = make_batch(shape, torch.float64, ignored=0.2)
-        settings = (2.0, 1.0, 0.7, 1.3, not_true, -100, dtype, log_rows)
-        arguments = (batch.teacher, batch.targets, batch.prior, *settings)
+        options = ASDOptions(entropy_power=0.7, prior_power=1.3, not_true=not_true)
+        tensors = (batch.teacher, batch.targets, batch.prior)
         valid = batch.targets != -100
         tolerance = max(torch.finfo(dtype).eps, 1e-13)  # one rounding of the stored type
-        for actual, expected in zip(
-            torch.ops.fedasd.teacher_cache(*arguments), reference.teacher_cache(*arguments), strict=True
-        ):
+        built = torch.ops.fedasd.teacher_cache(*tensors, *options.teacher_key, -100, dtype, log_rows)
+        for actual, expected in zip(built, reference.teacher_cache(*tensors, options, dtype, log_rows), strict=True):
             assert actual.dtype == expected.dtype
             torch.testing.assert_close(actual[valid], expected[valid], rtol=tolerance, atol=tolerance)
 
@@ -163,7 +163,7 @@ def test_other_hyper_parameters_are_refused(implementation, other):
 
 
 @pytest.mark.parametrize("implementation", ["fused", "reference"])
-def test_other_labels_rows_and_shares_are_refused(implementation):
+def test_other_labels_rows_and_priors_are_refused(implementation):
     batch = make_batch((6, 10))
     cache = fa.TeacherCache.from_logits(batch.teacher, batch.targets, batch.prior)
 
@@ -214,19 +214,3 @@ def test_reverse_kl_on_an_underflowed_probability_asks_for_logarithms():
     expected = fa.asd_loss(*batch, **options)
     assert math.isfinite(expected)
     torch.testing.assert_close(fa.asd_loss(batch.student, exact[:], batch.targets, None, **options), expected)
-
-
-def test_label_prior_counts():
-    targets = torch.tensor([0, 1, 1, 3])
-    assert torch.equal(fa.label_prior(targets, 4), torch.tensor([0.25, 0.5, 0.0, 0.25]))
-    padded = torch.tensor([[0, 1, 1, 3], [2, 2, -100, -100]])
-    assert torch.equal(fa.label_prior(padded, 4), torch.tensor([[0.25, 0.5, 0.0, 0.25], [0.0, 0.0, 1.0, 0.0]]))
-    for bad, message in (
-        (torch.tensor([4]), "label 4"),
-        (torch.tensor([-1]), "label -1"),
-        (torch.tensor([0.5]), "dtype"),
-        (torch.tensor([], dtype=torch.long), "no label"),
-        (torch.zeros(2, 2, 2, dtype=torch.long), "shape"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            fa.label_prior(bad, 4)

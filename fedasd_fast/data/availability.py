@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .archives import open_files
 from .catalogue import CATALOGUE, find_entry
-from .places import DatasetNotFound, data_directory
+from .directory import DatasetNotFound, data_directory
 
 
 @dataclass(frozen=True)

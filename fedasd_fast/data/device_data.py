@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .federated import FederatedData, PartitionedData, Samples
-from .transfer import send
+from .host_to_device import send
 
 _log = logging.getLogger(__name__)
 _SHARE = 0.5  # of the free memory that data may take: the rest is for parameters, activations and sums
