@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
@@ -56,7 +57,9 @@ def _find(path: str) -> Callable[..., Any]:
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())  # a console script does not look for modules beside it, `python -m` does
     try:
-        module = importlib.import_module(module_name)
+        # What the module draws while it is imported, once a process, must not change the parameters drawn afterwards.
+        with torch.random.fork_rng(devices=[]):
+            module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"model = {path!r}: {error}; give the module as you would import it, from the current folder or installed"
