@@ -12,10 +12,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedasd_fast.analysis.clients import chosen
 from fedasd_fast.analysis.forgetting import place_for
-from fedasd_fast.analysis.opened import OpenedRun, opened
-from fedasd_fast.analysis.samples import training_samples
+from fedasd_fast.analysis.label_groups import chosen
+from fedasd_fast.analysis.loaded_run import OpenedRun, opened
+from fedasd_fast.analysis.selection import training_samples
 from fedasd_fast.simulation.cohort import Task, train_client
 from fedasd_fast.simulation.round import server_of
 from fedasd_fast.simulation.system.threads import threads

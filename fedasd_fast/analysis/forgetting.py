@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..common.progress import Tell, silent
 from ..config import Config
 from ..data.federated import FederatedData
 from ..data.transfer import send
@@ -26,9 +27,8 @@ from ..simulation.cohort import Task, Workplace, train_client
 from ..simulation.errors import SimulationError
 from ..simulation.round import server_of
 from ..simulation.system.threads import threads
-from .clients import GROUPS, chosen, label_groups, shares
-from .opened import OpenedRun
-from .progress import Tell, silent
+from .label_groups import GROUPS, chosen, label_groups, shares
+from .loaded_run import OpenedRun
 
 METHODS = ("fedavg", "fedavg+asd", "fedntd", "fedntd+asd")
 

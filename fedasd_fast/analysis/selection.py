@@ -11,7 +11,7 @@ from ..data.transfer import send
 from ..data.transform import to_float
 from ..simulation.client.flat_model import arranged
 from ..simulation.errors import SimulationError
-from .opened import OpenedRun
+from .loaded_run import OpenedRun
 
 
 def training_samples(run: OpenedRun, number: int | None, seed: int) -> tuple[Tensor, Tensor]:
