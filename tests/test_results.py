@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from fedasd_fast import simulate
-from fedasd_fast.analysis.opened import opened
+from fedasd_fast.analysis.loaded_run import opened
 from fedasd_fast.cli.main import main
-from fedasd_fast.report.runs import read
+from fedasd_fast.simulation.storage.recorded_run import read
 
 from .simulation.small import small
 

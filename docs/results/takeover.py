@@ -11,10 +11,10 @@ import sys
 import torch
 from torch import Tensor
 
-from fedasd_fast.analysis.clients import chosen
 from fedasd_fast.analysis.forgetting import trainer_for
-from fedasd_fast.analysis.opened import OpenedRun, opened
-from fedasd_fast.analysis.samples import training_samples
+from fedasd_fast.analysis.label_groups import chosen
+from fedasd_fast.analysis.loaded_run import OpenedRun, opened
+from fedasd_fast.analysis.selection import training_samples
 from fedasd_fast.simulation.client.update import train_client
 from fedasd_fast.simulation.cohort import ClientTask
 from fedasd_fast.simulation.system.threads import threads

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from ..algorithms import Distillation
+from ..common.progress import Tell, silent
 from ..common.randomness import Stream, generator
 from ..common.schema import plain
 from ..data.host_to_device import send
@@ -35,11 +36,10 @@ from ..simulation.executors import local_executor
 from ..simulation.round import run_round
 from ..simulation.storage.client_store import ClientStore
 from ..simulation.system.threads import threads
-from .condition import Condition, class_gradients, label_ratios
-from .opened import OpenedRun
-from .progress import Tell, silent
-from .ratio import Moments, Ratio, of_population
-from .samples import training_samples
+from .assumptions import Condition, class_gradients, label_ratios
+from .dissimilarity_ratio import Moments, Ratio, of_population
+from .loaded_run import OpenedRun
+from .selection import training_samples
 
 LAMBDAS = (0.0, 1.0, 5.0, 10.0, 20.0, 30.0)
 CLIENTS = 1000  # in larger populations so many are drawn, unless told otherwise

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..common.progress import Tell, silent
 from ..config import Config
 from ..data.federated import FederatedData
 from ..data.host_to_device import send
@@ -28,9 +29,8 @@ from ..simulation.context import Context
 from ..simulation.errors import SimulationError
 from ..simulation.experiment import Experiment
 from ..simulation.system.threads import threads
-from .clients import GROUPS, chosen, label_groups, shares
-from .opened import OpenedRun
-from .progress import Tell, silent
+from .label_groups import GROUPS, chosen, label_groups, shares
+from .loaded_run import OpenedRun
 
 METHODS = ("fedavg", "fedavg+asd", "fedntd", "fedntd+asd")
 

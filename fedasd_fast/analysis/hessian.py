@@ -20,12 +20,12 @@ from torch import nn
 
 from .. import presets
 from ..common.formatting import written
+from ..common.progress import Tell, silent
 from ..common.schema import ConfigError, plain
 from ..config import Config
 from ..simulation.errors import SimulationError
-from .opened import OpenedRun
-from .progress import Tell, silent
-from .samples import model_name, training_samples
+from .loaded_run import OpenedRun
+from .selection import model_name, training_samples
 from .spectrum import Passes, Spectrum, hessian_operator, shifted, spectrum
 
 SAMPLES = 5000

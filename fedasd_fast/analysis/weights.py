@@ -20,8 +20,8 @@ from ..loss.reference import entropy, log_weights, normalised_weights
 from ..simulation.client.flat_model import FlatModel, channels_last
 from ..simulation.client.samples import LocalSamples
 from ..simulation.system.threads import threads
-from .clients import chosen, label_groups
-from .opened import OpenedRun
+from .label_groups import chosen, label_groups
+from .loaded_run import OpenedRun
 
 # Of relative weights: half octaves around 1, the same for every run, so that histograms can be laid over one another.
 RELATIVE_EDGES = tuple(2.0 ** (i / 2) for i in range(-20, 21))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import parse_overrides
-from .running import finish, go_on
+from .execution import finish, go_on
 from .settings import add_running
 
 

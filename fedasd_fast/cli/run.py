@@ -9,8 +9,8 @@ from typing import Any
 from ..common.formatting import pretty
 from ..common.schema import ConfigError
 from ..config import Config
-from ..report.curves import setting_text
-from .running import finish, follow, start
+from ..report.accuracy_plot import setting_text
+from .execution import finish, follow, start
 from .settings import add_running, add_settings, configuration, free_folder, usual_folder
 
 

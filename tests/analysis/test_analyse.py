@@ -11,7 +11,7 @@ import pytest
 
 from fedasd_fast import simulate
 from fedasd_fast.analysis import registry
-from fedasd_fast.analysis.progress import Line
+from fedasd_fast.common.progress import Line
 
 from ..cli.conftest import Fedasd
 from ..simulation.small import files, small

@@ -8,8 +8,8 @@ import pytest
 
 from fedasd_fast import Config, simulate
 from fedasd_fast.analysis.cost import cost, cost_of, mean_epochs
-from fedasd_fast.analysis.figures_clients import cost_figure
-from fedasd_fast.analysis.opened import opened
+from fedasd_fast.analysis.loaded_run import opened
+from fedasd_fast.analysis.plots.forgetting import cost_figure
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.simulation.errors import SimulationError
 

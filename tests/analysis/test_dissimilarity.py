@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from fedasd_fast import simulate
 from fedasd_fast.algorithms import Distillation
 from fedasd_fast.analysis import dissimilarity as module_under_test
-from fedasd_fast.analysis.condition import class_gradients, correlation, label_ratios
+from fedasd_fast.analysis.assumptions import class_gradients, correlation, label_ratios
 from fedasd_fast.analysis.dissimilarity import dissimilarity, drawn_clients, gradients, next_round, term
-from fedasd_fast.analysis.figures import dissimilarity_figure
-from fedasd_fast.analysis.opened import OpenedRun, opened
-from fedasd_fast.analysis.ratio import Moments, Parabola, Ratio, of_population
+from fedasd_fast.analysis.dissimilarity_ratio import Moments, Parabola, Ratio, of_population
+from fedasd_fast.analysis.loaded_run import OpenedRun, opened
+from fedasd_fast.analysis.plots.hessian import dissimilarity_figure
 from fedasd_fast.data.federated import Dataset, PartitionedData, Samples
 from fedasd_fast.loss import reference
 from fedasd_fast.simulation.client.flat_model import FlatModel
@@ -250,7 +250,7 @@ def test_correlation_by_hand() -> None:
 
 
 def test_of_many_classes_some_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedasd_fast.analysis.condition._MEMORY", 2 * 3 * 8 * 4)  # room for four
+    monkeypatch.setattr("fedasd_fast.analysis.assumptions._MEMORY", 2 * 3 * 8 * 4)  # room for four
     seen: list[int] = []
 
     def gradient(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

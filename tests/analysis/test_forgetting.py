@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedasd_fast import simulate
-from fedasd_fast.analysis.clients import GROUPS, chosen, label_groups
-from fedasd_fast.analysis.figures_clients import forgetting_figure
 from fedasd_fast.analysis.forgetting import GroupChange, class_accuracy, forgetting, grouped_change, trainer_for
-from fedasd_fast.analysis.opened import OpenedRun, opened
+from fedasd_fast.analysis.label_groups import GROUPS, chosen, label_groups
+from fedasd_fast.analysis.loaded_run import OpenedRun, opened
+from fedasd_fast.analysis.plots.forgetting import forgetting_figure
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.data.federated import Dataset, PartitionedData, Samples
 from fedasd_fast.simulation.client.flat_model import FlatModel

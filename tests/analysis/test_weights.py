@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedasd_fast import TeacherCache, simulate
-from fedasd_fast.analysis.clients import label_groups
-from fedasd_fast.analysis.figures_clients import weights_figure
-from fedasd_fast.analysis.opened import OpenedRun, opened
+from fedasd_fast.analysis.label_groups import label_groups
+from fedasd_fast.analysis.loaded_run import OpenedRun, opened
+from fedasd_fast.analysis.plots.forgetting import weights_figure
 from fedasd_fast.analysis.weights import RELATIVE_EDGES, effective_number, histogram, weights
 from fedasd_fast.common.randomness import Stream, generator
 from fedasd_fast.simulation.errors import SimulationError

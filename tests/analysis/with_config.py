@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedasd_fast.analysis.opened import OpenedRun
+from fedasd_fast.analysis.loaded_run import OpenedRun
 from fedasd_fast.config import Config
 
 

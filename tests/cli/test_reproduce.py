@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from fedasd_fast.analysis.opened import opened
+from fedasd_fast.analysis.loaded_run import opened
 from fedasd_fast.callbacks import Progress
-from fedasd_fast.cli import running
-from fedasd_fast.report.runs import read
+from fedasd_fast.cli import execution as running
+from fedasd_fast.simulation.storage.recorded_run import read
 
 from .conftest import Fedasd
 
@@ -113,7 +113,7 @@ def test_runs_share_the_partition_and_the_initial_model_and_may_get_longer(fedas
 
 def test_a_budget_is_kept_to(fedasd: Fedasd, monkeypatch: pytest.MonkeyPatch) -> None:
     words = (*PART[:-4], "rounds=100000", "--budget", "3s", "--quiet", "--out", "b")
-    monkeypatch.setattr("fedasd_fast.reproduce.budget._MARGIN", 20)  # so that the test takes less
+    monkeypatch.setattr("fedasd_fast.reproduce.time_budget._MARGIN", 20)  # so that the test takes less
     code, out, _ = fedasd(*words)
     assert code == 0
     assert "--budget 3s: " in out

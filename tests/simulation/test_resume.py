@@ -18,11 +18,11 @@ import torch
 import yaml
 
 from fedasd_fast.config import Config, from_yaml
-from fedasd_fast.report.repeat import made_with
-from fedasd_fast.report.runs import read
+from fedasd_fast.report.run_details import made_with
 from fedasd_fast.simulation import SimulationError, resume, simulate
 from fedasd_fast.simulation.storage import checkpoint
 from fedasd_fast.simulation.storage.client_store import ClientStore
+from fedasd_fast.simulation.storage.recorded_run import read
 from fedasd_fast.simulation.storage.run_directory import RunDirectory
 from fedasd_fast.simulation.system.versions import versions
 from tests.simulation import processes

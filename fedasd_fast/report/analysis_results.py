@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..analysis import registry
-from .runs import Run
+from ..simulation.storage.recorded_run import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

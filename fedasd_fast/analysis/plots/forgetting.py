@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
-from ..common.formatting import MODELS, pretty
-from ..common.plotting import GREY, colour, new_figure
-from ..common.schema import ConfigError
-from .clients import GROUPS
+from ...common.formatting import MODELS, pretty
+from ...common.plotting import GREY, colour, new_figure
+from ...common.schema import ConfigError
+from ..label_groups import GROUPS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..common.plotting import GREY, PALETTE, colour, new_figure
-from .runs import Run
+from ..simulation.storage.recorded_run import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

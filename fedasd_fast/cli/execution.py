@@ -14,8 +14,9 @@ from ..common.formatting import pretty
 from ..common.plotting import save
 from ..common.schema import ConfigError
 from ..config import Config
-from ..report import curves, page
-from ..report.runs import Run, read, shown_model
+from ..report import accuracy_plot as curves
+from ..report import page
+from ..simulation.storage.recorded_run import Run, read, shown_model
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..common import html
 from ..common.formatting import written
-from ..report import html
-from ..report.html import Html
-from ..report.table import Table
+from ..common.html import Html
+from ..common.table import Table
 from .verdict import RULE
 
 _WIDTH = 120  # of the text

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .. import presets
-from ..report.runs import Run, shown_model
-from .budget import Plan
+from ..simulation.storage.recorded_run import Run, shown_model
+from .comparison_report import Gain, Number, Results
 from .grid import Cell, Grid
-from .results import Gain, Number, Results
+from .time_budget import Plan
 from .verdict import deviation, noise, verdict
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..common.formatting import MODELS
+from ..common.html import Html, element, joined, section, table
+from ..common.table import Table
 from ..presets import Expected
-from .experiments import Experiment
-from .html import Html, element, joined, section, table
-from .runs import Run
-from .table import mean_text
+from ..simulation.storage.recorded_run import Run
+from .experiment import Experiment
 
 
 def section_of(experiment: Experiment) -> Html:
@@ -95,3 +95,40 @@ def _signed(value: float | None) -> str:
 
 def _span(numbers: set[int]) -> str:
     return "..".join(str(number) for number in dict.fromkeys((min(numbers), max(numbers))))
+
+
+def results_table(runs: Sequence[Run], paper: Mapping[str, str] | None = None, title: str = "") -> Table:
+    """A row for each label: accuracies at the last evaluation, mean and standard deviation over seeds."""
+    labels = list(dict.fromkeys(run.label for run in runs))
+    models = [m for m in ("all", "sel", "cloud") if any(run.accuracy(m) is not None for run in runs)]
+    columns = ["", "seeds", "rounds", *(f"acc {model}" for model in models), "seconds", "client updates/s"]
+    rows = []
+    for label in labels:
+        seeds = [run for run in runs if run.label == label]
+        rounds = sorted({run.rounds for run in seeds})
+        rows.append(
+            [
+                label,
+                str(len(seeds)),
+                str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]}..{rounds[-1]}",
+                *(mean_text([run.accuracy(model) for run in seeds]) for model in models),
+                f"{sum(run.seconds for run in seeds):.1f}",
+                f"{statistics.fmean(run.updates_per_second for run in seeds):.1f}",
+            ]
+        )
+    if paper and any(paper.get(label) for label in labels):
+        columns.append("paper")
+        for label, row in zip(labels, rows, strict=True):
+            row.append(paper.get(label, ""))
+    note = "acc: % at the last evaluation; all: every client's last model, averaged; "
+    note += "sel: the round's participants; cloud: what the server sends"
+    return Table(columns, rows, title, note)
+
+
+def mean_text(values: Sequence[float | None]) -> str:
+    """`93.50`, or `93.50 ± 0.31` over seeds; a dash where nothing was evaluated."""
+    numbers = [value for value in values if value is not None]
+    if not numbers:
+        return "-"
+    mean = f"{statistics.fmean(numbers):.2f}"
+    return mean if len(numbers) == 1 else f"{mean} ± {statistics.stdev(numbers):.2f}"

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .html import Html, element, scrolling
+from ..common.html import Html, element, scrolling
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

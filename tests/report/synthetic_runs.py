@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedasd_fast.config import Config
-from fedasd_fast.report.runs import Run
+from fedasd_fast.simulation.storage.recorded_run import Run
 
 
 def made_run(label: str = "FedAvg", accuracies: dict[int, float | None] | None = None, **settings: Any) -> Run:

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from fedasd_fast.report import labels
+from fedasd_fast.report import label_distribution as labels
 
 pytest.importorskip("matplotlib", reason="needs matplotlib, of the extra `simulation`")
 

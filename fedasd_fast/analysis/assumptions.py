@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..common.progress import Tell, silent
 from ..common.randomness import Stream, generator
-from .progress import Tell, silent
-from .ratio import Ratio
+from .dissimilarity_ratio import Ratio
 
 _MEMORY = 10**9  # bytes that the gradients of all classes may take; of many classes some are drawn
 

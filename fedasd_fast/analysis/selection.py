@@ -11,7 +11,7 @@ from ..data.host_to_device import send
 from ..data.transform import to_float
 from ..simulation.client.flat_model import channels_last
 from ..simulation.errors import SimulationError
-from .opened import OpenedRun
+from .loaded_run import OpenedRun
 
 
 def training_samples(run: OpenedRun, number: int | None, seed: int) -> tuple[Tensor, Tensor]:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from fedasd_fast.report.over import Point, numeric_axis, over_figure
-from fedasd_fast.report.runs import Run
+from fedasd_fast.report.setting_plot import Point, numeric_axis, over_figure
 from fedasd_fast.reproduce import Plan, Results, grid, results, verdict
 from fedasd_fast.reproduce.grid import Grid
 from fedasd_fast.reproduce.verdict import noise
+from fedasd_fast.simulation.storage.recorded_run import Run
 
 
 def ran(whole: Grid, accuracies: dict[str, dict[int, float]], rounds: int | None = None, **more: Any) -> Results:

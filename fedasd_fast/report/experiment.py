@@ -16,7 +16,7 @@ import yaml
 from .. import presets
 from ..common.formatting import pretty
 from ..common.schema import ConfigError
-from .runs import Run, read, shown_model
+from ..simulation.storage.recorded_run import Run, read, shown_model
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from typing import Any
 import yaml
 
 from .. import presets
+from ..common import html
+from ..common.html import Html, details, element, joined
 from ..common.schema import ConfigError, plain
 from ..config import Config, parse_overrides
-from . import html
-from .html import Html, details, element, joined
-from .results import rounds_text
-from .runs import Run
+from ..simulation.storage.recorded_run import Run
+from .results_tables import rounds_text
 
 _PLACES = {"out", "data_dir"}  # of one machine
 

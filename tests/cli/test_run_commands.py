@@ -12,11 +12,11 @@ import torch
 
 from fedasd_fast import presets
 from fedasd_fast.callbacks import Progress
-from fedasd_fast.cli import running
+from fedasd_fast.cli import execution as running
 from fedasd_fast.cli.sweep import axis, folder_name
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config
-from fedasd_fast.report.runs import Run
+from fedasd_fast.simulation.storage.recorded_run import Run
 
 from .conftest import SMALL, Fedasd
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..common.formatting import pretty
-from ..common.schema import ConfigError
-from ..config import Config, from_yaml
+from ...common.formatting import pretty
+from ...common.schema import ConfigError
+from ...config import Config, from_yaml
 
 
 @dataclass(frozen=True)

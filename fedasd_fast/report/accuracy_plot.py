@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..common.formatting import MODELS
 from ..common.plotting import GREY, colour, new_figure
 from ..config import Config
-from .runs import Run
+from ..simulation.storage.recorded_run import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,16 +9,19 @@ from typing import Any
 import numpy as np
 
 from ..common.formatting import MODELS, written
+from ..common.html import Html, details, element, joined, section, table
 from ..common.schema import ConfigError
 from ..config import Config
-from . import analyses, figures, labels, results
-from .album import Album
-from .curves import setting_text
-from .experiments import Experiment
-from .figures import Curve
-from .html import Html, details, element, joined, section, table
-from .repeat import details_of
-from .runs import Run
+from ..simulation.storage.recorded_run import Run
+from . import analysis_results as analyses
+from . import label_distribution as labels
+from . import page_plots as figures
+from . import results_tables as results
+from .accuracy_plot import setting_text
+from .experiment import Experiment
+from .figure_writer import Album
+from .page_plots import Curve
+from .run_details import details_of
 
 _MOST_CLIENTS = 2000  # in a picture; of a larger population, evenly spread ones
 _BAND = " The band reaches from the lowest to the highest seed, the line is their mean."

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from fedasd_fast.common.plotting import PALETTE, save
 from fedasd_fast.config import Config
-from fedasd_fast.report.curves import _apart, accuracy_figure, setting_text
+from fedasd_fast.report.accuracy_plot import _apart, accuracy_figure, setting_text
 
-from .made import made_run
+from .synthetic_runs import made_run
 
 
 def thick_lines(figure: Any) -> list[Any]:

@@ -15,7 +15,7 @@ from typing import Any
 from ..callbacks import Callback
 from ..common.schema import ConfigError
 from ..config import Config
-from ..report.runs import Run, read
+from ..simulation.storage.recorded_run import Run, read
 from .grid import Cell, Grid
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import csv
-import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
-
-from .runs import Run
 
 
 @dataclass(frozen=True)
@@ -63,40 +60,3 @@ class Table:
 def _padded(line: Sequence[str], widths: Sequence[int]) -> str:
     first, *others = [cell.rjust(width) for cell, width in zip(line, widths, strict=True)]
     return "  ".join([line[0].ljust(len(first)), *others]).rstrip()
-
-
-def results_table(runs: Sequence[Run], paper: Mapping[str, str] | None = None, title: str = "") -> Table:
-    """A row for each label: accuracies at the last evaluation, mean and standard deviation over seeds."""
-    labels = list(dict.fromkeys(run.label for run in runs))
-    models = [m for m in ("all", "sel", "cloud") if any(run.accuracy(m) is not None for run in runs)]
-    columns = ["", "seeds", "rounds", *(f"acc {model}" for model in models), "seconds", "client updates/s"]
-    rows = []
-    for label in labels:
-        seeds = [run for run in runs if run.label == label]
-        rounds = sorted({run.rounds for run in seeds})
-        rows.append(
-            [
-                label,
-                str(len(seeds)),
-                str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]}..{rounds[-1]}",
-                *(mean_text([run.accuracy(model) for run in seeds]) for model in models),
-                f"{sum(run.seconds for run in seeds):.1f}",
-                f"{statistics.fmean(run.updates_per_second for run in seeds):.1f}",
-            ]
-        )
-    if paper and any(paper.get(label) for label in labels):
-        columns.append("paper")
-        for label, row in zip(labels, rows, strict=True):
-            row.append(paper.get(label, ""))
-    note = "acc: % at the last evaluation; all: every client's last model, averaged; "
-    note += "sel: the round's participants; cloud: what the server sends"
-    return Table(columns, rows, title, note)
-
-
-def mean_text(values: Sequence[float | None]) -> str:
-    """`93.50`, or `93.50 ± 0.31` over seeds; a dash where nothing was evaluated."""
-    numbers = [value for value in values if value is not None]
-    if not numbers:
-        return "-"
-    mean = f"{statistics.fmean(numbers):.2f}"
-    return mean if len(numbers) == 1 else f"{mean} ± {statistics.stdev(numbers):.2f}"

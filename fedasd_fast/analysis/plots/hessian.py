@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..common.formatting import written
-from ..common.plotting import GREY, colour, new_figure
-from .ratio import Parabola, Ratio
+from ...common.formatting import written
+from ...common.plotting import GREY, colour, new_figure
+from ..dissimilarity_ratio import Parabola, Ratio
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
