@@ -17,7 +17,7 @@ from fedasd_fast.analysis.loaded_run import opened
 from fedasd_fast.cli.main import main
 from fedasd_fast.simulation.storage.recorded_run import read
 
-from .simulation.small import small
+from .simulation.small_runs import small
 
 DOCS = Path(__file__).parents[1] / "docs"
 GRIDS = sorted(path.parent for path in (DOCS / "results").glob("*/report.json"))

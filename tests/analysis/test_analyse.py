@@ -14,7 +14,7 @@ from fedasd_fast.analysis import registry
 from fedasd_fast.common.progress import Line
 
 from ..cli.conftest import Fedasd
-from ..simulation.small import files, small
+from ..simulation.small_runs import files, small
 
 _FAST = ("--only", "hessian,dissimilarity", "--samples", "40", "hessian.probes=3", "hessian.lanczos_steps=8",
          "hessian.lanczos_runs=1")  # fmt: skip

@@ -13,7 +13,7 @@ from fedasd_fast.analysis.plots.forgetting import cost_figure
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.simulation.errors import SimulationError
 
-from ..simulation.small import small
+from ..simulation.small_runs import small
 
 
 def rows(number: int, every: int = 1) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ from fedasd_fast.simulation.errors import SimulationError
 from fedasd_fast.simulation.state import from_plain
 from fedasd_fast.simulation.storage import checkpoint
 
-from ..simulation.small import files, small
+from ..simulation.small_runs import files, small
 
 
 def vector(*values: float) -> Tensor:

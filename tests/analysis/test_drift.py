@@ -16,7 +16,7 @@ from fedasd_fast.analysis.plots.forgetting import drift_figure
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.simulation.errors import SimulationError
 
-from ..simulation.small import small
+from ..simulation.small_runs import small
 
 ROWS: list[dict[str, Any]] = [
     {"round": 1, "drift": 4.0, "client_distance": 6.0},

@@ -25,7 +25,7 @@ from fedasd_fast.simulation.errors import SimulationError
 from fedasd_fast.simulation.evaluation import evaluate
 from tests.analysis.with_config import with_config
 
-from ..simulation.small import files, small
+from ..simulation.small_runs import files, small
 
 
 def made(out: Path, **changes: Any) -> OpenedRun:

@@ -21,7 +21,7 @@ from fedasd_fast.presets import load
 from fedasd_fast.simulation.client.flat_model import FlatModel, channels_last
 from fedasd_fast.simulation.errors import SimulationError
 
-from ..simulation.small import small
+from ..simulation.small_runs import small
 
 pytest.importorskip("curvlinops")
 from fedasd_fast.analysis.spectrum import Passes, density_of, hessian_operator, shifted, spectrum, trace_of

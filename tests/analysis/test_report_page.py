@@ -7,7 +7,7 @@ from pathlib import Path
 from fedasd_fast.analysis.registry import ANALYSES
 from fedasd_fast.cli.main import main
 from fedasd_fast.simulation import simulate
-from tests.simulation.small import small
+from tests.simulation.small_runs import small
 
 
 def test_every_analysis_is_drawn(tmp_path: Path) -> None:

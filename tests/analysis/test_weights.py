@@ -20,7 +20,7 @@ from fedasd_fast.common.randomness import Stream, generator
 from fedasd_fast.simulation.errors import SimulationError
 from tests.analysis.with_config import with_config
 
-from ..simulation.small import files, small
+from ..simulation.small_runs import files, small
 
 
 @pytest.fixture(scope="module")

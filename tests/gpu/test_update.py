@@ -12,7 +12,7 @@ from fedasd_fast.algorithms import Correction
 from fedasd_fast.simulation.aggregation.fixed_point import accumulate
 from fedasd_fast.simulation.client import fused_update
 from fedasd_fast.simulation.client.fused_update import local_step
-from tests.simulation.test_fused_update import arguments, compare, copied, normal, run, shape_of
+from tests.simulation.client.test_fused_update import arguments, compare, copied, normal, run, shape_of
 
 # One block a client, blocks that meet at a grid barrier, more clients than the GPU holds blocks.
 SHAPES = [(7,), (16_384,), (1_000_003,), (3, 5001), (3, 200_001), (2000, 1234)]

@@ -11,7 +11,7 @@ from fedasd_fast.simulation import Replay, SimulationError, replay, simulate
 from fedasd_fast.simulation.client.trainer import LocalRun, Trainer
 from fedasd_fast.simulation.storage.client_store import ClientStore
 from fedasd_fast.simulation.storage.run_directory import RunDirectory
-from tests.simulation.small import files, small
+from tests.simulation.small_runs import files, small
 
 Traces = dict[tuple[int, int], list[float]]
 

@@ -25,8 +25,8 @@ from fedasd_fast.simulation.storage.client_store import ClientStore
 from fedasd_fast.simulation.storage.recorded_run import read
 from fedasd_fast.simulation.storage.run_directory import RunDirectory
 from fedasd_fast.simulation.system.versions import versions
-from tests.simulation import processes
-from tests.simulation.small import assert_same, contents, files, small, timeless
+from tests.simulation import subprocess_runs as processes
+from tests.simulation.small_runs import assert_same, contents, files, small, timeless
 
 METHODS = ("fedavg+asd", "feddyn+asd")
 

@@ -83,3 +83,14 @@ def test_float32_follows_float64() -> None:
     for name in ("all", "sel", "cloud"):
         torch.testing.assert_close(rough.model(name).double(), exact.model(name), rtol=0, atol=1e-5)
     assert not same(exact, rough)
+
+
+def test_modules_of_a_result_are_separate() -> None:
+    result = simulate(settings(participation=0.4), data=skewed(), model=linear())
+    everybody, selected = result.module("all"), result.module("sel")
+    weight = next(everybody.parameters()).detach().clone()
+    assert not torch.equal(weight, next(selected.parameters()))
+    next(selected.parameters()).data.zero_()
+    assert torch.equal(next(everybody.parameters()), weight)
+    assert torch.equal(next(result.module("all").parameters()), weight)
+    assert not everybody.training

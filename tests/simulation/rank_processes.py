@@ -11,7 +11,7 @@ from typing import Any
 
 from fedasd_fast.simulation import resume, simulate
 from fedasd_fast.simulation.distributed.process_group import TorchProcessGroup
-from tests.simulation import processes
+from tests.simulation import subprocess_runs as processes
 
 
 def together(

@@ -17,8 +17,8 @@ from fedasd_fast.callbacks import Callback
 from fedasd_fast.config import Config
 from fedasd_fast.simulation import SimulationError, resume, simulate
 from fedasd_fast.simulation.storage import checkpoint
-from tests.simulation import processes
-from tests.simulation.small import assert_same, contents, files, small
+from tests.simulation import subprocess_runs as processes
+from tests.simulation.small_runs import assert_same, contents, files, small
 
 
 def write(directory: Path, rounds: range) -> None:

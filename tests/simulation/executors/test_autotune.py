@@ -18,7 +18,7 @@ from fedasd_fast.simulation import resume, simulate
 from fedasd_fast.simulation.cohort import ClientTask
 from fedasd_fast.simulation.context import Parallelism, build_context
 from fedasd_fast.simulation.executors import autotune
-from tests.simulation.small import assert_same, contents, small
+from tests.simulation.small_runs import assert_same, contents, small
 
 
 def resolved(monkeypatch: pytest.MonkeyPatch, one: float, many: float, cores: int = 4, **changes: Any) -> Any:

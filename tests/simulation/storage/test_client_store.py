@@ -16,7 +16,7 @@ from torch import Tensor
 from fedasd_fast.simulation import SimulationError
 from fedasd_fast.simulation.storage import client_store
 from fedasd_fast.simulation.storage.client_store import ClientStore
-from tests.simulation.small import files
+from tests.simulation.small_runs import files
 
 NAMES, SIZE = ("h", "upload"), 3
 RECORD = len(NAMES) * SIZE * 4  # bytes

@@ -10,7 +10,7 @@ import pytest
 
 from fedasd_fast.simulation import SimulationError
 from fedasd_fast.simulation.storage.run_directory import RunDirectory
-from tests.simulation.small import small
+from tests.simulation.small_runs import small
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:

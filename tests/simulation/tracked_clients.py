@@ -12,7 +12,7 @@ from fedasd_fast.data.federated import FederatedData, Samples
 from fedasd_fast.data.load import federate
 
 
-class Watched(FederatedData):
+class TrackedClients(FederatedData):
     """The data of `config`.  Processes other than the one that made it leave a file with their pid in `notes`, and a
     worker that reads a client in `deadly` is killed: as often as that says."""
 
@@ -37,7 +37,7 @@ class Watched(FederatedData):
         return self._data.nbytes
 
 
-class Unborn(Watched):
+class Unborn(TrackedClients):
     """Cannot be made in a worker."""
 
     def __setstate__(self, state: object) -> None:

@@ -19,9 +19,10 @@ from fedasd_fast.simulation.cohort import ClientTask, group_tasks, local_steps
 from fedasd_fast.simulation.context import build_context
 from fedasd_fast.simulation.distributed.process_group import ProcessGroup
 from fedasd_fast.simulation.executors.torchrun import TorchrunExecutor, _fingerprint
-from tests.simulation import processes, ranks
-from tests.simulation.small import assert_same, contents, small
-from tests.simulation.test_processes import METHODS, UNEVEN, wait_for_rounds
+from tests.simulation import rank_processes as ranks
+from tests.simulation import subprocess_runs as processes
+from tests.simulation.executors.test_processes import METHODS, UNEVEN, wait_for_rounds
+from tests.simulation.small_runs import assert_same, contents, small
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="needs gloo")
 
@@ -63,6 +64,35 @@ def test_clients_that_keep_nothing_are_dealt_out_longest_first(tmp_path: Path) -
         loads.append(sum(local_steps(context.experiment, task) for task in mine))
     assert sorted(seen) == list(range(60))
     assert max(loads) - min(loads) <= 1
+
+
+@pytest.mark.parametrize("method", ["fedavg", "feddyn+asd", "scaffold"])
+def test_stacked_clients_have_the_same_bits_for_any_number_of_ranks(method: str, tmp_path: Path) -> None:
+    """Groups are made before they are dealt out, so records travel between the ranks that keep and train a client."""
+    stacked = {"method": method, "clients_at_once": 3, "participation": 0.7}
+    simulate(small(threads=1, executor="stacked", out=str(tmp_path / "stacked"), **UNEVEN, **stacked))
+    expected = contents(tmp_path / "stacked")
+    assert len(expected["records"]) > 6
+    for world in (2, 3):
+        out = tmp_path / str(world)
+        assert ranks.together(world, ranks.run, spread(out, **stacked, rounds=4)) == ["finished"] * world
+        assert ranks.together(world, ranks.go_on, str(out), {"rounds": 7}) == ["finished"] * world
+        assert_same(contents(out), expected)
+
+
+def test_a_failing_client_in_a_group_is_dropped_by_all_ranks(tmp_path: Path) -> None:
+    failing = {"clients_at_once": 3, "optimizer": {"lr": 1e30, "clip_norm": None}, "on_client_error": "drop"}
+    out = tmp_path / "run"
+    assert ranks.together(2, ranks.run, spread(out, rounds=2, **failing)) == ["finished"] * 2
+    simulate(small(threads=1, executor="stacked", out=str(tmp_path / "one"), **UNEVEN, rounds=2, **failing))
+    assert contents(out)["metrics"][0]["failed"] == contents(tmp_path / "one")["metrics"][0]["failed"]
+
+
+def test_auto_means_torchrun_where_torchrun_started_the_process(tmp_path: Path) -> None:
+    expected = serial(tmp_path / "serial")
+    config = spread(tmp_path / "run").replace(executor="auto")
+    assert ranks.together(2, ranks.run, config) == ["finished"] * 2
+    assert_same(contents(tmp_path / "run"), expected)
 
 
 def test_continued_by_other_numbers_of_ranks(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What must hold on a GPU: run on real ones by tests/gpu, on a pretended one by test_device.py."""
+"""What must hold on a GPU: run on real ones by tests/gpu, on a fake one by test_device.py."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FEATURES: dict[str, Any] = dict(
     optimizer={"clip_norm": 1.0}, asd={"weight": 3.0}, executor="serial",
 )  # fmt: skip
 IMAGES = FEATURES | dict(
-    model="tests.simulation.test_stacked:Small", model_args={}, batch_size=4, rounds=1, augment="epoch",
+    model="tests.simulation.client.test_stacked:Small", model_args={}, batch_size=4, rounds=1, augment="epoch",
     teacher="recompute",
 )  # fmt: skip
 METHODS = ["fedavg", "fedprox+asd", "feddyn", "scaffold", "fedsam+asd"]

@@ -1,6 +1,6 @@
 """A GPU that is none: CPU tensors that say they are on cuda:0, and refuse what a GPU refuses.
 
-Within `pretended_gpu()` whatever is made on cuda:0 or moved there is computed by the CPU, so a run gives the CPU's
+Within `fake_gpu()` whatever is made on cuda:0 or moved there is computed by the CPU, so a run gives the CPU's
 numbers; but an operation on tensors of both places is an error, and whatever would make the host wait is counted.
 """
 
@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from fedasd_fast.data import device_data as resident
-from fedasd_fast.data import transform
+from fedasd_fast.data import device_data, transform
 from fedasd_fast.kernels import loader
 from fedasd_fast.simulation.client import cuda_graph
 
@@ -40,7 +39,7 @@ class OnDevice(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        raise RuntimeError(f"{func} outside pretended_gpu()")
+        raise RuntimeError(f"{func} outside fake_gpu()")
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
@@ -155,13 +154,13 @@ def _outer(x: Any) -> Any:
 
 
 @contextmanager
-def pretended_gpu(*, kernels: bool = True, free_memory: int = 10**9) -> Iterator[Watch]:
+def fake_gpu(*, kernels: bool = True, free_memory: int = 10**9) -> Iterator[Watch]:
     """`kernels`: whether the extension was built for it; those of the CPU do the work."""
     convert = torch.__future__.get_overwrite_module_params_on_conversion()
     lift = torch._C._only_lift_cpu_tensors()
     with pytest.MonkeyPatch.context() as patch, Watch() as watch:
         patch.setattr(torch.cuda, "_lazy_init", lambda: None)
-        patch.setattr(resident, "free_memory", lambda device: free_memory)
+        patch.setattr(device_data, "free_memory", lambda device: free_memory)
         patch.setattr(cuda_graph, "CudaGraphs", TapedGraphs)
         patch.setattr(TapedGraphs, "watch", watch, raising=False)
         patch.setattr(TapedGraphs, "captures", 0, raising=False)

@@ -29,9 +29,9 @@ from fedasd_fast.simulation.executors import create_executor
 from fedasd_fast.simulation.executors.processes import ProcessesExecutor
 from fedasd_fast.simulation.storage.client_store import ClientStore
 from fedasd_fast.simulation.storage.run_directory import RunDirectory
-from tests.simulation import processes
-from tests.simulation.small import assert_same, contents, small, timeless
-from tests.simulation.watched import Unborn, Watched, all_gone, pids
+from tests.simulation import subprocess_runs as processes
+from tests.simulation.small_runs import assert_same, contents, small, timeless
+from tests.simulation.tracked_clients import TrackedClients, Unborn, all_gone, pids
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at processes through /proc")
 METHODS = ("fedavg+asd", "feddyn+asd", "fedspeed", "scaffold")
@@ -108,7 +108,7 @@ class TestDeaths:
     def test_killed_while_training(self, method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         """Its sums are lost, with the clients that it had finished."""
         config = workers(2, method=method, out=str(tmp_path / "run"), **UNEVEN)
-        data = Watched(config, tmp_path / "notes", {3: 2, 7: 1, 8: 1})
+        data = TrackedClients(config, tmp_path / "notes", {3: 2, 7: 1, 8: 1})
         simulate(config, data=data)
         assert len(list((tmp_path / "notes").glob("* death *"))) == 4, "not killed: the test tests nothing"
         simulate(small(method=method, threads=1, out=str(tmp_path / "serial"), **UNEVEN))
@@ -117,7 +117,7 @@ class TestDeaths:
 
     def test_the_only_worker_is_killed(self, tmp_path: Path) -> None:
         config = workers(1, rounds=3, **UNEVEN)
-        data = Watched(config, tmp_path, dict.fromkeys(range(0, 12, 4), 1))
+        data = TrackedClients(config, tmp_path, dict.fromkeys(range(0, 12, 4), 1))
         assert same_results(simulate(config, data=data), simulate(small(threads=1, rounds=3, **UNEVEN)))
         assert len(pids(tmp_path)) > 2
 
@@ -154,7 +154,7 @@ class TestDeaths:
 
     def test_a_client_that_is_always_the_end_is_named(self, tmp_path: Path) -> None:
         config = workers(2, participation=1.0, rounds=1)
-        data = Watched(config, tmp_path, {5: 99})
+        data = TrackedClients(config, tmp_path, {5: 99})
         message = r"3 workers died while they trained client 5, the last one was killed \(SIGKILL\): out of memory\?"
         with pytest.raises(SimulationError, match=message):
             simulate(config, data=data)
@@ -234,7 +234,7 @@ class TestNothingIsLeft:
                 simulate(config, data=data, callbacks=[Broken()])
 
         config = workers(2, rounds=1)
-        data = Watched(config, tmp_path / "notes")
+        data = TrackedClients(config, tmp_path / "notes")
         run()
         before = descriptors(), set(os.listdir("/dev/shm"))
         run()
@@ -253,7 +253,7 @@ class TestNothingIsLeft:
         config = slow(tmp_path)
         timer = threading.Timer(0.02, os.kill, (os.getpid(), number))  # in the middle of the next round
         with pytest.raises(Interrupted, match=r"stopped after round 4, nothing lost; continue with `fedasd resume"):
-            simulate(config, data=Watched(config, tmp_path / "notes", delay=0.1), callbacks=[Stop()])
+            simulate(config, data=TrackedClients(config, tmp_path / "notes", delay=0.1), callbacks=[Stop()])
         assert all_gone(pids(tmp_path / "notes"), patience=0)
         assert finished_as_serial(config, tmp_path)
 
@@ -300,7 +300,7 @@ def slow(tmp_path: Path) -> Config:
 
 
 def run_watched(config: Config, notes: Path, delay: float) -> None:
-    simulate(config, data=Watched(config, notes, delay=delay))
+    simulate(config, data=TrackedClients(config, notes, delay=delay))
 
 
 def wait_for_rounds(out: Path, rounds: int) -> None:

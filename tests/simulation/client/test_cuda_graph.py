@@ -16,20 +16,20 @@ from fedasd_fast.config import from_dict
 from fedasd_fast.data.device_data import ResidentData
 from fedasd_fast.simulation.client import cuda_graph
 from fedasd_fast.simulation.executors.stacked import StackedExecutor
-from tests.simulation import on_device
-from tests.simulation.on_device import FEATURES, IMAGES, METHODS, OneClient, images
-from tests.simulation.pretended import CUDA, TapedGraphs, Watch, pretended_gpu
+from tests.simulation import device_checks as on_device
+from tests.simulation.device_checks import FEATURES, IMAGES, METHODS, OneClient, images
+from tests.simulation.fake_gpu import CUDA, TapedGraphs, Watch, fake_gpu
 
 MOMENTUM = {"optimizer": {"momentum": 0.8, "clip_norm": None, "lr": 0.05}}
 
 
 @pytest.fixture
 def gpu() -> Iterator[Watch]:
-    with pretended_gpu() as watch:
+    with fake_gpu() as watch:
         yield watch
 
 
-def test_the_pretended_gpu_notices(gpu: Watch) -> None:
+def test_the_fake_gpu_notices(gpu: Watch) -> None:
     there, here = torch.ones(3, device=CUDA), torch.ones(3)
     with pytest.raises(RuntimeError, match="one device"):
         there + here
@@ -57,7 +57,7 @@ def test_no_tensor_is_on_the_wrong_device(
     method: str, executor: str, kernels: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(StackedExecutor, "train_one", None)  # an error must not lead to the serial way
-    with pretended_gpu(kernels=kernels):
+    with fake_gpu(kernels=kernels):
         on_device.as_on_the_cpu(FEATURES | {"method": method, "executor": executor}, "cuda:0", 1e-12)
 
 
@@ -77,7 +77,7 @@ def test_images(executor: str, augment: str, teacher: str, gpu: Watch, monkeypat
 )
 def test_local_training_never_waits(settings: dict[str, Any], way: str) -> None:
     data = images() if "augment" in settings else None
-    with pretended_gpu(kernels=way != "reference") as gpu:
+    with fake_gpu(kernels=way != "reference") as gpu:
         train = OneClient(settings | {"device": "cuda:0", "cuda_graph": way == "captured"}, data=data)
         train()  # constants go to the device the first time
         gpu.waits.clear()
@@ -135,7 +135,7 @@ def test_data_is_resident(gpu: Watch) -> None:
 def test_data_that_does_not_fit_is_sent_client_by_client(caplog: pytest.LogCaptureFixture) -> None:
     host = images()
     room = 2 * host.test.nbytes  # half of it is for data
-    with pretended_gpu(free_memory=room), caplog.at_level(logging.WARNING):
+    with fake_gpu(free_memory=room), caplog.at_level(logging.WARNING):
         data = ResidentData(host, CUDA)
         assert data.test.inputs.device == CUDA
         assert data.client(2).inputs.device == data.client(2).targets.device == CUDA

@@ -17,7 +17,7 @@ from fedasd_fast.callbacks import Callback
 from fedasd_fast.simulation import Interrupted, Result, SimulationError, resume, simulate
 from fedasd_fast.simulation.storage import checkpoint
 from fedasd_fast.simulation.system.signals import StopRequests
-from tests.simulation.small import assert_same, contents, small, timeless
+from tests.simulation.small_runs import assert_same, contents, small, timeless
 
 BOTH = (signal.SIGINT, signal.SIGTERM)
 
