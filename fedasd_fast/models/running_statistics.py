@@ -6,8 +6,13 @@ from torch import nn
 
 from ..common.schema import ConfigError
 
-_RUNNING = ("running_mean", "running_var", "num_batches_tracked")
-_POWER_ITERATION = ("_u", "_v", "weight_u", "weight_v")  # spectral normalisation, as a parametrisation and as a hook
+_RUNNING_BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
+_POWER_ITERATION_BUFFERS = (
+    "_u",
+    "_v",
+    "weight_u",
+    "weight_v",
+)  # spectral normalisation, as a parametrisation and as a hook
 
 
 def refuse_running_statistics(model: nn.Module, name: str = "") -> None:
@@ -18,11 +23,11 @@ def refuse_running_statistics(model: nn.Module, name: str = "") -> None:
     """
     for path, _ in model.named_buffers():
         owner, _, buffer = path.rpartition(".")
-        if buffer not in _RUNNING + _POWER_ITERATION:
+        if buffer not in _RUNNING_BUFFERS + _POWER_ITERATION_BUFFERS:
             continue
         layer = model.get_submodule(owner)
         where = f"model {name or type(model).__name__}: layer {owner or 'itself'} ({type(layer).__name__})"
-        if buffer in _RUNNING:
+        if buffer in _RUNNING_BUFFERS:
             raise ConfigError(
                 f"{where} keeps running statistics ({buffer}), which clients with different labels cannot share; use "
                 "nn.GroupNorm instead (for instance nn.GroupNorm(2, channels)), or track_running_stats=False"

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from ..common.schema import ConfigError
 from .convnet import image_shape
 
-SIZE = 224
+IMAGE_SIZE = 224
 
 
-class Resized(nn.Module):
+class ResizedModel(nn.Module):
     """A backbone on enlarged images, and a head."""
 
     def __init__(self, backbone: nn.Module, head: nn.Module, double_softmax: bool = False) -> None:
@@ -26,8 +26,8 @@ class Resized(nn.Module):
         self.backbone, self.head, self.double_softmax = backbone, head, double_softmax
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.shape[-2:] != (SIZE, SIZE):
-            x = F.interpolate(x, size=(SIZE, SIZE), mode="bilinear", align_corners=False)
+        if x.shape[-2:] != (IMAGE_SIZE, IMAGE_SIZE):
+            x = F.interpolate(x, size=(IMAGE_SIZE, IMAGE_SIZE), mode="bilinear", align_corners=False)
         logits: Tensor = self.head(self.backbone(x))
         return logits.softmax(-1) if self.double_softmax else logits
 
@@ -50,7 +50,7 @@ def vit_small(
     for layer in layers:
         nn.init.xavier_normal_(layer.weight)
         nn.init.zeros_(layer.bias)
-    model = Resized(backbone, nn.Sequential(*layers), double_softmax)
+    model = ResizedModel(backbone, nn.Sequential(*layers), double_softmax)
     if isinstance(pretrained, str):
         load_weights(model, pretrained)
     return model
@@ -71,7 +71,7 @@ def tiny_vit(
     options = dict(num_classes=num_classes, in_chans=channels, drop_path_rate=drop_path)
     backbone = _create("tiny_vit_21m_224", False, **options)
     _adapt_tiny_vit(backbone)
-    model = Resized(backbone, nn.Identity())
+    model = ResizedModel(backbone, nn.Identity())
     if isinstance(pretrained, str):
         load_weights(model, pretrained)
     return model
@@ -124,7 +124,7 @@ def _timm() -> ModuleType:
         ) from error
 
 
-def load_weights(model: Resized, path: str) -> None:
+def load_weights(model: ResizedModel, path: str) -> None:
     """Weights of the backbone, or of the whole model if their names say so, without the classifier of another task."""
     weights = _read(path)
     if any(key.startswith("backbone.") for key in weights):
