@@ -1,4 +1,4 @@
-"""Loads the compiled kernels, or says why they are not there."""
+"""Loads the compiled extension, or records why there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Residual networks with GroupNorm(2) in place of BatchNorm, for small images: 3 x 3 stem, no pooling after it."""
+"""Residual networks with GroupNorm(2) in place of BatchNorm, for small images: a 3 x 3 stem without pooling."""
 
 from __future__ import annotations
 

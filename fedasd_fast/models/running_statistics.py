@@ -1,4 +1,4 @@
-"""Buffers that training changes have no place in a federated average of parameters."""
+"""Refuses models whose buffers change in training, such as the running statistics of BatchNorm."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ _POWER_ITERATION_BUFFERS = (
 
 
 def refuse_running_statistics(model: nn.Module, name: str = "") -> None:
-    """An error for BatchNorm and the like; buffers that stay as they are (masks, position indices) are fine.
+    """Raises for BatchNorm and the like; constant buffers (masks, position indices) are accepted.
 
-    Clients exchange parameters.  Running means and variances are not among them, and on skewed clients they differ so
-    much that an average of them fits nobody: evaluating with them is a well-known way to lose accuracy unnoticed.
+    Clients exchange parameters only.  Running means and variances are not parameters, and they differ so much between
+    clients with different label distributions that their average fits no client: evaluating with it loses accuracy
+    unnoticed.
     """
     for path, _ in model.named_buffers():
         owner, _, buffer = path.rpartition(".")
@@ -33,6 +34,6 @@ def refuse_running_statistics(model: nn.Module, name: str = "") -> None:
                 "nn.GroupNorm instead (for instance nn.GroupNorm(2, channels)), or track_running_stats=False"
             )
         raise ConfigError(
-            f"{where} is changed by every forward pass ({buffer}), so a client's result would depend on who trained "
-            "before; remove its spectral normalisation"
+            f"{where} is changed by every forward pass ({buffer}), so a client's result would depend on which clients "
+            "trained before; remove its spectral normalisation"
         )
