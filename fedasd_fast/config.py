@@ -200,9 +200,8 @@ def _check_ranges(c: Config) -> None:
     _require(0 < c.participation <= 1, "participation", c.participation, "a fraction in (0, 1]")
     _require(len(c.eval_models) > 0, "eval_models", c.eval_models, "at least one of all, sel, cloud")
     for name in ("dropout", "stragglers"):
-        _require(
-            0 <= getattr(c.failures, name) < 1, f"failures.{name}", getattr(c.failures, name), "a fraction in [0, 1)"
-        )
+        value = getattr(c.failures, name)
+        _require(0 <= value < 1, f"failures.{name}", value, "a fraction in [0, 1)")
     o, a, s = c.optimizer, c.asd, c.synthetic
     _require(o.lr > 0, "optimizer.lr", o.lr, "a positive number")
     _require(0 < o.lr_decay_per_round <= 1, "optimizer.lr_decay_per_round", o.lr_decay_per_round, "a factor in (0, 1]")

@@ -22,10 +22,8 @@ def register(name: str) -> Callable[[M], M]:
         if name.endswith("+asd") or ":" in name:
             raise ValueError(f"{name!r} cannot be the name of a method: +asd and ':' have a special meaning")
         other = _methods.get(name, cls)
-        if (other.__module__, other.__qualname__) != (
-            cls.__module__,
-            cls.__qualname__,
-        ):  # a reloaded module may register again
+        # A module that is reloaded may register its class again.
+        if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ValueError(f"a method called {name!r} already exists: {other.__module__}.{other.__qualname__}")
         _methods[name] = cls
         return cls

@@ -1,4 +1,4 @@
-"""A method of one's own, in a file of one's own."""
+"""Registering and importing methods of the user's own."""
 
 from __future__ import annotations
 

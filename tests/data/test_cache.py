@@ -1,4 +1,4 @@
-"""The cache: built once, never trusted blindly, safe with several builders."""
+"""The dataset cache: built once, verified when opened, safe with several processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .layouts import cifar10_python, mnist, pixels
 
 
 class Builder:
-    """Counts how often it has to work."""
+    """Counts how often it is called."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.built = folder, 0

@@ -1,4 +1,4 @@
-"""CIFAR: both published forms, archives, hostile pickles and damaged files; the real ones where they are."""
+"""CIFAR: both published formats, archives, malicious pickles and damaged files; the real files where present."""
 
 from __future__ import annotations
 

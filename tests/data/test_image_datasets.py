@@ -1,4 +1,4 @@
-"""Image files in folders and archives: Tiny-ImageNet and anything sorted by class."""
+"""Image files in directories and archives: Tiny-ImageNet and image folders."""
 
 from __future__ import annotations
 

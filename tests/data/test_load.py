@@ -1,4 +1,4 @@
-"""Datasets by name, what is said when they are not there, and the federated data of a configuration."""
+"""Datasets by name, the errors for absent ones, and the federated data of a configuration."""
 
 from __future__ import annotations
 
