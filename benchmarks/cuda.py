@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 T = TypeVar("T")
 
 # Categories of the profiler's trace that are work of the GPU.
-WORK = ("kernel", "gpu_memcpy", "gpu_memset")
+DEVICE_EVENTS = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
 class Graph(Generic[T]):
@@ -51,5 +51,5 @@ def launches(call: Callable[[], object]) -> list[tuple[str, str]]:
 
 
 def work_in(trace: dict[str, Any]) -> list[tuple[str, str]]:
-    work = [event for event in trace["traceEvents"] if event.get("cat") in WORK]
+    work = [event for event in trace["traceEvents"] if event.get("cat") in DEVICE_EVENTS]
     return [(event["cat"], event["name"]) for event in sorted(work, key=lambda event: event["ts"])]

@@ -1,4 +1,4 @@
-"""Executors side by side: python -m benchmarks.executors [--rounds 30] [--repeats 3] [key=value ...]
+"""Executors compared: python -m benchmarks.executors [--rounds 30] [--repeats 3] [key=value ...]
 
 The setting is one where overhead counts, as it does across devices: an MLP 64-128-64-10, 500 clients with 20 samples
 each, 50 a round, 5 local epochs, batches of 10.  The executors take turns, so that whatever else the machine does hits

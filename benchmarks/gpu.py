@@ -27,7 +27,7 @@ from .loss import environment, relative_error
 from .results import summary
 
 # Elements up to which a shape is also called back to back: with fewer, a launch costs more than the work.
-SMALL = 100_000
+SMALL_ELEMENTS = 100_000
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -137,7 +137,7 @@ def measure(case: Case, timer: Timer, bandwidth: float, rounds: int, skipped: di
     del truth
 
     samples = timer.device_times(calls, rounds)
-    small = case.student.numel() <= SMALL
+    small = case.student.numel() <= SMALL_ELEMENTS
     rows = []
     for name, call in calls.items():
         times = summary(samples[name])

@@ -1,4 +1,4 @@
-"""What the measurements of benchmarks.gpu mean: bytes, bandwidth, tables.  Needs no GPU."""
+"""Tables of the measurements of benchmarks.gpu: bytes, bandwidth.  Needs no GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is compared: each implementation is a function without arguments that returns (loss, gradient)."""
+"""The implementations of the loss that are compared: functions without arguments that return (loss, gradient)."""
 
 from __future__ import annotations
 

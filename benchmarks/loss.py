@@ -41,7 +41,7 @@ from .cases import (
 )
 from .implementations import IMPLEMENTATIONS, Call
 from .memory import extra_memory
-from .results import DISTURBED, summary
+from .results import DISTURBED_CORES, summary
 
 FIELDS = (
     "shape", "threads", "implementation", "best", "median", "p20", "p80", "rounds", "calls_per_turn",
@@ -137,7 +137,7 @@ def _measure(
         used = max(0.0, round((_others() - others) / (time.perf_counter() - start), 2))
         if used < busy:
             busy, (repeats, samples) = used, measured
-        if busy <= DISTURBED:
+        if busy <= DISTURBED_CORES:
             break
     for name in IMPLEMENTATIONS:
         row: dict[str, Any] = dict.fromkeys(FIELDS, "")

@@ -1,4 +1,4 @@
-"""Trees of processes, as Linux shows them in /proc: to halt one as a whole, and to add up its memory."""
+"""Process trees from Linux's /proc: suspends a whole tree, and adds up its memory."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .figure import draw
-from .results import DISTURBED, Results, Row, comparable, disturbed, load
+from .results import DISTURBED_CORES, Results, Row, comparable, disturbed, load
 
 BEGIN, END = "<!-- loss:begin -->", "<!-- loss:end -->"
 
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _replace_section(path: Path, section: str) -> None:
-    """Writes the text between the marks; what others wrote around them stays."""
+    """Writes the text between the marks; text around them is kept."""
     text = path.read_text() if path.exists() else "# Benchmarks\n"
     block = f"{BEGIN}\n{section}\n{END}"
     pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
@@ -97,7 +97,7 @@ def _introduction(results: Results, environment: dict[str, Any]) -> str:
         lines.append(f"OMP_WAIT_POLICY was {settings['omp_wait_policy']}.")
     if any(disturbed(row) for row in results.values()):
         lines.append(
-            f"\\* Other processes took more than {DISTURBED:g} cores while this shape was measured; "
+            f"\\* Other processes took more than {DISTURBED_CORES:g} cores while this shape was measured; "
             "with several threads such times mean little, and no ratio is given."
         )
     if environment["skipped"]:

@@ -1,4 +1,4 @@
-"""Statistics of the benchmarks, and reading what benchmarks.loss has written."""
+"""Statistics of the benchmarks, and reading the results of benchmarks.loss."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Row = dict[str, str]
 Results = dict[tuple[str, int, str], Row]  # by shape, threads and implementation
 
 # With more of a core than this taken by others, a measurement counts as disturbed.
-DISTURBED = 0.1
+DISTURBED_CORES = 0.1
 
 
 def summary(samples: list[float]) -> dict[str, float]:
@@ -25,7 +25,7 @@ def load(path: Path) -> Results:
 
 
 def disturbed(row: Row) -> bool:
-    return bool(row["others_cpu"]) and float(row["others_cpu"]) > DISTURBED
+    return bool(row["others_cpu"]) and float(row["others_cpu"]) > DISTURBED_CORES
 
 
 def comparable(row: Row | None) -> bool:

@@ -10,11 +10,15 @@ from dataclasses import dataclass, replace
 
 from .cases import SHAPES, shape_name
 
-LAUNCH = 3e-6  # assumed: from the start of an empty kernel to its end, as CUDA events see it (2 to 4 microseconds)
-GRID_BARRIER = 1.5e-6  # assumed: a cooperative launch and its barrier (1 to 2 microseconds)
-WAIT = 0.5e-6  # assumed: one access to memory that the next step needs the result of
-SPECIAL = 16  # exponentials of a multiprocessor and clock (CUDA C++ Programming Guide, Arithmetic Instructions)
-ISSUED = 128  # instructions, counted by thread: four schedulers, one instruction of a warp each
+LAUNCH_SECONDS = (
+    3e-6  # assumed: from the start of an empty kernel to its end, as CUDA events see it (2 to 4 microseconds)
+)
+GRID_BARRIER_SECONDS = 1.5e-6  # assumed: a cooperative launch and its barrier (1 to 2 microseconds)
+ACCESS_SECONDS = 0.5e-6  # assumed: one access to memory that the next step needs the result of
+EXPONENTIALS_PER_CLOCK = (
+    16  # exponentials of a multiprocessor and clock (CUDA C++ Programming Guide, Arithmetic Instructions)
+)
+INSTRUCTIONS_PER_CLOCK = 128  # instructions, counted by thread: four schedulers, one instruction of a warp each
 ONE_BLOCK_ROUNDS = 4  # of short rows: kRoundsOfOneBlock in csrc/cuda/asd.cu
 
 
@@ -55,7 +59,7 @@ def tile(classes: int) -> Tile:
 
 
 @dataclass(frozen=True)
-class Work:
+class LossCall:
     """One call for loss and gradient with kl; student, teacher and gradient have elements of `size` bytes."""
 
     clients: int
@@ -84,79 +88,79 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def grid(work: Work, gpu: Gpu) -> Grid:
+def grid(call: LossCall, gpu: Gpu) -> Grid:
     """What csrc/cuda/asd.cu launches."""
-    t = tile(work.classes)
+    t = tile(call.classes)
 
     def block(limit: int) -> tuple[int, int]:
-        wanted = work.batch * t.lanes if t.lanes else ceil_div(work.classes, 8)
+        wanted = call.batch * t.lanes if t.lanes else ceil_div(call.classes, 8)
         threads = min(limit, max(32, 32 * ceil_div(wanted, 32)))
         return threads, threads // t.lanes if t.lanes else 1
 
     threads, teams = block(t.max_threads)
-    if ceil_div(work.batch, teams) > (ONE_BLOCK_ROUNDS if t.lanes else 1):
+    if ceil_div(call.batch, teams) > (ONE_BLOCK_ROUNDS if t.lanes else 1):
         shared, shared_teams = block(t.threads)
-        blocks = min(ceil_div(work.batch, shared_teams), gpu.multiprocessors * t.resident // work.clients)
+        blocks = min(ceil_div(call.batch, shared_teams), gpu.multiprocessors * t.resident // call.clients)
         if blocks > 1:
             return Grid(blocks, shared, shared_teams)
     return Grid(1, threads, teams)
 
 
-def rounds(work: Work, gpu: Gpu) -> int:
+def rounds(call: LossCall, gpu: Gpu) -> int:
     """Rows that a team goes through, one after another."""
-    g = grid(work, gpu)
-    return ceil_div(work.batch, g.blocks * g.teams)
+    g = grid(call, gpu)
+    return ceil_div(call.batch, g.blocks * g.teams)
 
 
-def numbers_bytes(work: Work) -> int:
+def numbers_bytes(call: LossCall) -> int:
     """Besides the rows of classes.  Labels and row numbers are int64, a cache's constants and weights double."""
-    if work.cached:
-        return work.rows * 5 * 8 + work.clients * 4  # label, row, the cache's label, constant and weight; loss
-    return work.rows * (8 + 4 + 3 * 4) + work.clients * 4  # label, share, three numbers kept of the teacher; loss
+    if call.cached:
+        return call.rows * 5 * 8 + call.clients * 4  # label, row, the cache's label, constant and weight; loss
+    return call.rows * (8 + 4 + 3 * 4) + call.clients * 4  # label, share, three numbers kept of the teacher; loss
 
 
-def student_again(work: Work) -> int:
+def student_again(call: LossCall) -> int:
     """Bytes of the student that are read a second time."""
-    return work.rows * work.row if tile(work.classes).lanes == 0 else 0
+    return call.rows * call.row if tile(call.classes).lanes == 0 else 0
 
 
-def student_again_from_memory(work: Work, gpu: Gpu) -> int:
+def student_again_from_memory(call: LossCall, gpu: Gpu) -> int:
     """Nothing if L2 holds one row each of student, teacher and gradient for every block that runs."""
-    running = min(work.clients * grid(work, gpu).blocks, gpu.multiprocessors * tile(work.classes).resident)
-    return 0 if 3 * running * work.row <= gpu.l2 else student_again(work)
+    running = min(call.clients * grid(call, gpu).blocks, gpu.multiprocessors * tile(call.classes).resident)
+    return 0 if 3 * running * call.row <= gpu.l2 else student_again(call)
 
 
-def teacher_again(work: Work, gpu: Gpu) -> int:
+def teacher_again(call: LossCall, gpu: Gpu) -> int:
     """Bytes of a raw teacher that are read a second time: all rows but the last of each team, which is in registers."""
-    if work.cached:
+    if call.cached:
         return 0
-    g = grid(work, gpu)
-    kept = min(work.batch, g.blocks * g.teams) if tile(work.classes).lanes else 0
-    return work.clients * (work.batch - kept) * work.row
+    g = grid(call, gpu)
+    kept = min(call.batch, g.blocks * g.teams) if tile(call.classes).lanes else 0
+    return call.clients * (call.batch - kept) * call.row
 
 
-def teacher_again_from_memory(work: Work, gpu: Gpu) -> int:
+def teacher_again_from_memory(call: LossCall, gpu: Gpu) -> int:
     """The student phase goes backwards: the rows read last are in L2, together with their students and gradients."""
-    in_l2 = gpu.l2 // (3 * work.row) * work.row
-    return max(0, teacher_again(work, gpu) - in_l2)
+    in_l2 = gpu.l2 // (3 * call.row) * call.row
+    return max(0, teacher_again(call, gpu) - in_l2)
 
 
-def memory_bytes(work: Work, gpu: Gpu) -> int:
+def memory_bytes(call: LossCall, gpu: Gpu) -> int:
     """Read from and written to memory."""
-    once = 3 * work.rows * work.row + numbers_bytes(work)
-    return once + student_again_from_memory(work, gpu) + teacher_again_from_memory(work, gpu)
+    once = 3 * call.rows * call.row + numbers_bytes(call)
+    return once + student_again_from_memory(call, gpu) + teacher_again_from_memory(call, gpu)
 
 
-def weights_bytes(work: Work, gpu: Gpu) -> int:
+def weights_bytes(call: LossCall, gpu: Gpu) -> int:
     """From L2 or L1: every block reads the labels and weights of its client."""
-    return work.rows * grid(work, gpu).blocks * (4 * 8 if work.cached else 8 + 4)
+    return call.rows * grid(call, gpu).blocks * (4 * 8 if call.cached else 8 + 4)
 
 
-def busiest_elements(work: Work, gpu: Gpu) -> int:
+def busiest_elements(call: LossCall, gpu: Gpu) -> int:
     """Elements of the multiprocessor that has most to do."""
-    g = grid(work, gpu)
-    rows_of_a_block = min(work.batch, rounds(work, gpu) * g.teams)
-    return rows_of_a_block * ceil_div(work.clients * g.blocks, gpu.multiprocessors) * work.classes
+    g = grid(call, gpu)
+    rows_of_a_block = min(call.batch, rounds(call, gpu) * g.teams)
+    return rows_of_a_block * ceil_div(call.clients * g.blocks, gpu.multiprocessors) * call.classes
 
 
 def exponentials(cached: bool) -> int:
@@ -169,57 +173,57 @@ def instructions(cached: bool) -> int:
     return 50 if cached else 75
 
 
-def memory_seconds(work: Work, gpu: Gpu) -> float:
-    return memory_bytes(work, gpu) / gpu.bandwidth
+def memory_seconds(call: LossCall, gpu: Gpu) -> float:
+    return memory_bytes(call, gpu) / gpu.bandwidth
 
 
-def special_seconds(work: Work, gpu: Gpu) -> float:
-    return busiest_elements(work, gpu) * exponentials(work.cached) / (SPECIAL * gpu.clock)
+def special_seconds(call: LossCall, gpu: Gpu) -> float:
+    return busiest_elements(call, gpu) * exponentials(call.cached) / (EXPONENTIALS_PER_CLOCK * gpu.clock)
 
 
-def issue_seconds(work: Work, gpu: Gpu) -> float:
-    return busiest_elements(work, gpu) * instructions(work.cached) / (ISSUED * gpu.clock)
+def issue_seconds(call: LossCall, gpu: Gpu) -> float:
+    return busiest_elements(call, gpu) * instructions(call.cached) / (INSTRUCTIONS_PER_CLOCK * gpu.clock)
 
 
-def waits(work: Work, gpu: Gpu) -> int:
+def waits(call: LossCall, gpu: Gpu) -> int:
     """Accesses that wait for each other: labels and weights, then every round the loads of a row, chunk after chunk."""
     chunks = 1
-    if tile(work.classes).lanes == 0:
-        chunks = ceil_div(work.classes, 8 * grid(work, gpu).threads)
-    passes = (2 if tile(work.classes).lanes == 0 else 1) + (0 if work.cached else 1)
-    return 3 + rounds(work, gpu) * passes * chunks
+    if tile(call.classes).lanes == 0:
+        chunks = ceil_div(call.classes, 8 * grid(call, gpu).threads)
+    passes = (2 if tile(call.classes).lanes == 0 else 1) + (0 if call.cached else 1)
+    return 3 + rounds(call, gpu) * passes * chunks
 
 
-def floor_seconds(work: Work, gpu: Gpu) -> float:
+def floor_seconds(call: LossCall, gpu: Gpu) -> float:
     """Launch, and the grid barrier where there is one."""
-    return LAUNCH + (GRID_BARRIER if not work.cached and grid(work, gpu).blocks > 1 else 0)
+    return LAUNCH_SECONDS + (GRID_BARRIER_SECONDS if not call.cached and grid(call, gpu).blocks > 1 else 0)
 
 
-def parts(work: Work, gpu: Gpu) -> dict[str, float]:
-    arithmetic = max(special_seconds(work, gpu), issue_seconds(work, gpu))
-    return {"memory": memory_seconds(work, gpu), "arithmetic": arithmetic, "waiting": waits(work, gpu) * WAIT}
+def parts(call: LossCall, gpu: Gpu) -> dict[str, float]:
+    arithmetic = max(special_seconds(call, gpu), issue_seconds(call, gpu))
+    return {"memory": memory_seconds(call, gpu), "arithmetic": arithmetic, "waiting": waits(call, gpu) * ACCESS_SECONDS}
 
 
-def predicted(work: Work, gpu: Gpu) -> tuple[float, float, str]:
+def predicted(call: LossCall, gpu: Gpu) -> tuple[float, float, str]:
     """Seconds if the parts overlap fully, if they do not at all, and what sets the pace."""
-    floor, p = floor_seconds(work, gpu), parts(work, gpu)
+    floor, p = floor_seconds(call, gpu), parts(call, gpu)
     largest = max(p, key=lambda name: p[name])
     return floor + p[largest], floor + sum(p.values()), "launch" if p[largest] < floor else largest
 
 
-def works() -> list[Work]:
+def calls() -> list[LossCall]:
     """The shapes of the loss benchmark; those of a million elements and more in bfloat16 too."""
     found = []
     for shape in SHAPES:
         clients, batch, classes = shape if len(shape) == 3 else (1, *shape)
-        work = Work(clients, batch, classes)
-        found += [work] if len(shape) == 3 or work.rows * classes < 10**6 else [work, replace(work, size=2)]
+        call = LossCall(clients, batch, classes)
+        found += [call] if len(shape) == 3 or call.rows * classes < 10**6 else [call, replace(call, size=2)]
     return found
 
 
-def name(work: Work) -> str:
-    shape = (work.batch, work.classes) if work.clients == 1 else (work.clients, work.batch, work.classes)
-    return shape_name(shape).replace("x", " x ") + (" bf16" if work.size == 2 else "")
+def name(call: LossCall) -> str:
+    shape = (call.batch, call.classes) if call.clients == 1 else (call.clients, call.batch, call.classes)
+    return shape_name(shape).replace("x", " x ") + (" bf16" if call.size == 2 else "")
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
@@ -231,56 +235,56 @@ def gpu_table() -> str:
     head = ["", "memory, GB/s", "L2, MiB", "multiprocessors", "clock, GHz", "10^12 exponentials a second"]
     return table(head, (
         [g.name, f"{g.bandwidth / 1e9:.0f}", f"{g.l2 / 2**20:.0f}", f"{g.multiprocessors}", f"{g.clock / 1e9:.2f}",
-         f"{SPECIAL * g.multiprocessors * g.clock / 1e12:.2f}"] for g in GPUS
+         f"{EXPONENTIALS_PER_CLOCK * g.multiprocessors * g.clock / 1e12:.2f}"] for g in GPUS
     ))  # fmt: skip
 
 
 def grid_table() -> str:
     """Blocks of all clients and rounds; the same for cached and raw."""
     lines = []
-    for work in works():
-        if work.size == 2:
+    for call in calls():
+        if call.size == 2:
             continue
-        grids = [f"{work.clients * grid(work, gpu).blocks} / {rounds(work, gpu)}" for gpu in GPUS]
-        lines.append([name(work), f"{grid(work, GPUS[0]).threads}", f"{grid(work, GPUS[0]).teams}", *grids])
+        grids = [f"{call.clients * grid(call, gpu).blocks} / {rounds(call, gpu)}" for gpu in GPUS]
+        lines.append([name(call), f"{grid(call, GPUS[0]).threads}", f"{grid(call, GPUS[0]).teams}", *grids])
     return table(["shape", "threads", "rows at once", *(g.name for g in GPUS)], lines)
 
 
 def bytes_table() -> str:
     lines = []
-    for work in works():
-        raw = replace(work, cached=False)
-        read = [memory_bytes(work, GPUS[0]), *(memory_bytes(raw, gpu) for gpu in GPUS)]
-        again = [student_again(work), student_again(raw) + teacher_again(raw, GPUS[0])]
-        lines.append([name(work), *(megabytes(b) for b in (*read, *again))])
+    for call in calls():
+        raw = replace(call, cached=False)
+        read = [memory_bytes(call, GPUS[0]), *(memory_bytes(raw, gpu) for gpu in GPUS)]
+        again = [student_again(call), student_again(raw) + teacher_again(raw, GPUS[0])]
+        lines.append([name(call), *(megabytes(b) for b in (*read, *again))])
     head = ["MB", "cached", *(f"raw, {g.name}" for g in GPUS), "read again: cached", "raw, A100"]
     return table(head, lines)
 
 
 def time_table(cached: bool) -> str:
     lines = []
-    for work in works():
+    for call in calls():
         cells = []
         for gpu in GPUS:
-            best, worst, bound = predicted(replace(work, cached=cached), gpu)
+            best, worst, bound = predicted(replace(call, cached=cached), gpu)
             cells.append(f"{microseconds(best)} - {microseconds(worst)} {bound}")
-        lines.append([name(work), *cells])
+        lines.append([name(call), *cells])
     return table(["cached" if cached else "raw", *(g.name for g in GPUS)], lines)
 
 
 def arithmetic_table() -> str:
     """Memory / exponentials / instructions, for the shapes that fill a GPU."""
     lines = []
-    for work in works():
-        if work.rows < 512 or work.rows * work.classes < 10**6:
+    for call in calls():
+        if call.rows < 512 or call.rows * call.classes < 10**6:
             continue
         for cached in (True, False):
-            w = replace(work, cached=cached)
+            w = replace(call, cached=cached)
             cells = [
                 " / ".join(microseconds(f(w, gpu)) for f in (memory_seconds, special_seconds, issue_seconds))
                 for gpu in GPUS
             ]
-            lines.append([f"{name(work)}, {'cached' if cached else 'raw'}", *cells])
+            lines.append([f"{name(call)}, {'cached' if cached else 'raw'}", *cells])
     return table(["microseconds", *(g.name for g in GPUS)], lines)
 
 

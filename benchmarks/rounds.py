@@ -52,7 +52,7 @@ class Clock:
         self._since = now
 
 
-PLACES: list[tuple[Any, str, str]] = [
+TIMED_FUNCTIONS: list[tuple[Any, str, str]] = [
     (runner, "run_round", "other (Python, bookkeeping)"),
     (base, "evaluate", "evaluation"),
     (samples, "to_float", "data: normalise"),
@@ -81,7 +81,7 @@ def profile(config: Any) -> tuple[Counter[str], list[dict[str, Any]]]:
         return wrapper
 
     with ExitStack() as stack:
-        for owner, name, label in PLACES:
+        for owner, name, label in TIMED_FUNCTIONS:
             wrapped = timed(getattr(owner, name), label)
             static = isinstance(vars(owner).get(name), staticmethod)
             stack.enter_context(mock.patch.object(owner, name, staticmethod(wrapped) if static else wrapped))

@@ -32,11 +32,11 @@ from fedasd_fast.simulation.executors import local_executor
 from fedasd_fast.simulation.storage.client_store import ClientStore
 from fedasd_fast.simulation.system.threads import threads
 
-SMALL: dict[str, Any] = dict(
+SMALL_RUN: dict[str, Any] = dict(
     clients=4000, participation=1.0, local_epochs=1, batch_size=10, executor="stacked", model_args={"hidden": [32]},
     synthetic={"shape": [32], "classes": 10, "samples_per_client": 20},
 )  # fmt: skip
-LARGE: dict[str, Any] = dict(
+LARGE_RUN: dict[str, Any] = dict(
     clients=8, participation=1.0, local_epochs=1, batch_size=50, executor="serial", model="cnn_cifar",
     synthetic={"shape": [3, 32, 32], "classes": 100, "samples_per_client": 100, "test_samples": 10},
 )  # fmt: skip
@@ -193,7 +193,7 @@ def main() -> None:
         a = torch.rand(1024, 1024)
         gemm = 2 * 1024**3 / best(lambda: a @ a, 20)
         print(f"one-thread GEMM: {gemm / 1e9:.1f} GFLOP/s")
-        for name, setting, counts in (("MLP, stacked", SMALL, cohorts), ("CNN, serial", LARGE, few)):
+        for name, setting, counts in (("MLP, stacked", SMALL_RUN, cohorts), ("CNN, serial", LARGE_RUN, few)):
             seconds, flops = training(setting, counts, repeats)
             start, each, error = line([float(c) for c in counts], seconds)
             print(

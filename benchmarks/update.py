@@ -31,7 +31,7 @@ Call = Callable[[], object]
 # An MLP of 64-128-64-10 and the like, the paper's CIFAR CNN, ResNet-18.
 SIZES = {"13k": 13_000, "815k": 815_000, "11M": 11_000_000}
 CLIENTS = (1, 50)
-LARGEST = 2**31  # bytes of one array: 50 clients of 11M parameters would need 9 GB in all
+MAX_ARRAY_BYTES = 2**31  # bytes of one array: 50 clients of 11M parameters would need 9 GB in all
 LR, CLIP, DECAY = 1e-6, 10.0, 1e-3
 FIELDS = (
     "clients", "size", "method", "threads", "implementation", "best", "median", "p20", "p80", "rounds",
@@ -130,7 +130,7 @@ def main(arguments: list[str] | None = None) -> None:
     rows: list[dict[str, Any]] = []
     for name, size in sizes.items():
         for clients in CLIENTS:
-            if 4 * clients * size > LARGEST:
+            if 4 * clients * size > MAX_ARRAY_BYTES:
                 print(f"{clients} x {name}: left out, {4 * clients * size / 1e9:.1f} GB an array")
                 continue
             for method in ("fedavg", "feddyn"):

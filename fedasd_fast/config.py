@@ -1,7 +1,7 @@
-"""What a run is made of: every setting, its type and its default.
+"""The configuration of a run: every setting, its type and its default.
 
-A configuration comes from a preset or a YAML file, then `key=value` overrides (`optimizer.lr=0.05`), then checks.  It
-is complete and resolved: saved beside the results, it repeats the run.
+A configuration is read from a preset or a YAML file, changed by `key=value` overrides (`optimizer.lr=0.05`), then
+checked.  It is complete and resolved: saved with the results, it is enough to repeat the run.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .common.schema import ConfigError, build, merge, plain
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Each class is a mixture of Gaussians; samples are made when they are needed, for any number of clients."""
+    """Synthetic data: each class is a mixture of Gaussians; samples of any number of clients are made on demand."""
 
     shape: tuple[int, ...] = (64,)
     classes: int = 10
     samples_per_client: int = 20
     test_samples: int = 2000
-    modes: int = 3  # Gaussians in a class
+    modes: int = 3  # Gaussians of each class
     separation: float = 0.55  # standard deviation of the centres
     noise: float = 0.7  # standard deviation around a centre
 
@@ -42,7 +42,7 @@ class Optimizer:
 
 @dataclass(frozen=True)
 class ASD:
-    enabled: bool | None = None  # null: as the name of the method says
+    enabled: bool | None = None  # null: on if the name of the method ends in +asd
     weight: float = 30.0
     temperature: float = 2.0
     entropy_temperature: float = 1.0
@@ -54,10 +54,10 @@ class ASD:
 
 @dataclass(frozen=True)
 class Failures:
-    """Devices as they are: shares of the sampled clients."""
+    """Unreliable devices: fractions of the sampled clients that fail."""
 
-    dropout: float = 0.0  # never return a model
-    stragglers: float = 0.0  # train fewer epochs, uniformly 1 .. local_epochs - 1
+    dropout: float = 0.0  # return no model
+    stragglers: float = 0.0  # train fewer epochs, uniform in 1 .. local_epochs - 1
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Config:
     method: str = "fedavg"
     method_args: dict[str, Any] = field(default_factory=dict)
     partition: str = "dirichlet_0.3"
-    size_sigma: float = 0.0  # client sizes are log-normal with this sigma; 0: all alike
+    size_sigma: float = 0.0  # client sizes are log-normal with this sigma; 0: all equal
     clients: int = 500
     participation: float = 0.1
     sampling: Literal["bernoulli", "fixed"] = "bernoulli"
@@ -91,11 +91,11 @@ class Config:
     seed: int = 0
     dtype: Literal["float32", "float64"] = "float32"
     device: str = "cpu"
-    cuda_graph: bool = False  # the local step is recorded once and replayed
+    cuda_graph: bool = False  # the local step is recorded once and replayed as a CUDA graph
     executor: Literal["auto", "serial", "stacked", "processes", "torchrun"] = "auto"
-    workers: int = 0  # of `processes`; 0: one for each core, or as many as their threads leave room for
-    clients_at_once: int = 0  # stacked in each worker; 0: one, and with `stacked` as many as are fast
-    threads: int = 0  # of each worker; 0: as many as a local step makes use of
+    workers: int = 0  # of `processes`; 0: one for each core, or fewer if they have several threads
+    clients_at_once: int = 0  # stacked in each worker; 0: one, or with `stacked` as many as are fastest
+    threads: int = 0  # of each worker; 0: as many as a local step can use
     data_dir: str | None = None
     out: str | None = None
 
@@ -104,8 +104,8 @@ class Config:
         _resolve_method(self)
         if self.augment == "epoch" and self.teacher == "cache" and self.distillation is not None:
             raise ConfigError(
-                "augment = epoch with teacher = cache: the teacher's cached outputs belong to other views than the "
-                "student sees; use augment = round (the cache stays exact), teacher = recompute, or ask for the "
+                "augment = epoch with teacher = cache: the teacher's cached outputs are of other augmented inputs "
+                "than the student's; use augment = round (the cache stays exact), teacher = recompute, or ask for the "
                 "approximation by name: teacher = cache_approximate"
             )
         if self.cuda_graph and not self.device.startswith("cuda"):
@@ -114,7 +114,7 @@ class Config:
             )
         if self.cuda_graph and (self.executor == "stacked" or self.clients_at_once > 1):
             raise ConfigError(
-                "cuda_graph = true with clients that are trained at once, whose steps are not recorded; use executor = "
+                "cuda_graph = true with stacked clients, whose local steps cannot be recorded; use executor = "
                 "serial and clients_at_once = 1, or cuda_graph = false"
             )
 
@@ -128,7 +128,7 @@ class Config:
 
     @property
     def distillation(self) -> Distillation | None:
-        """The term that method and ASD add to a client's loss; None: no teacher is needed."""
+        """The distillation term of a client's loss; None: no teacher is needed."""
         settings = {name: value for name, value in plain(self.asd).items() if name != "enabled"}
         return self.create_method().distillation(Distillation(**settings), bool(self.asd.enabled))
 
@@ -139,8 +139,8 @@ class Config:
         return yaml.safe_dump(self.to_dict(), sort_keys=False)
 
     def replace(self, **changes: Any) -> Config:
-        """The same with other settings; mappings are merged, and `method` decides about ASD unless `asd` does.
-        Arguments belong to what they are of: another method, model or dataset does not inherit them."""
+        """A copy with other settings.  Mappings are merged; a new `method` switches ASD on or off by its name, unless
+        `asd` does; a new method, model or dataset does not inherit the arguments of the old one."""
         values = self.to_dict()
         if "method" in changes:
             values["asd"]["enabled"] = None
@@ -180,10 +180,10 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
 
 
 def _resolve_method(config: Config) -> None:
-    """`fedavg+asd` and `fedavg` with asd.enabled are one setting: both are made to say the same."""
+    """`fedavg+asd` and `fedavg` with asd.enabled mean the same: the name and the switch are made consistent."""
     named = config.method.endswith("+asd")
     if named and config.asd.enabled is False:
-        raise ConfigError(f"method = {config.method}, but asd.enabled = false; drop the +asd or the setting")
+        raise ConfigError(f"method = {config.method}, but asd.enabled = false; remove +asd, or remove the setting")
     enabled = named or bool(config.asd.enabled)
     config.create_method()
     object.__setattr__(config, "method", config.base_method + ("+asd" if enabled else ""))
@@ -197,10 +197,11 @@ def _check_ranges(c: Config) -> None:
     for name, least in whole.items():
         _require(getattr(c, name) >= least, name, getattr(c, name), f"a whole number of at least {least}")
     _require(c.size_sigma >= 0, "size_sigma", c.size_sigma, "0 or more")
-    _require(0 < c.participation <= 1, "participation", c.participation, "a share in (0, 1]")
+    _require(0 < c.participation <= 1, "participation", c.participation, "a fraction in (0, 1]")
     _require(len(c.eval_models) > 0, "eval_models", c.eval_models, "at least one of all, sel, cloud")
     for name in ("dropout", "stragglers"):
-        _require(0 <= getattr(c.failures, name) < 1, f"failures.{name}", getattr(c.failures, name), "a share in [0, 1)")
+        value = getattr(c.failures, name)
+        _require(0 <= value < 1, f"failures.{name}", value, "a fraction in [0, 1)")
     o, a, s = c.optimizer, c.asd, c.synthetic
     _require(o.lr > 0, "optimizer.lr", o.lr, "a positive number")
     _require(0 < o.lr_decay_per_round <= 1, "optimizer.lr_decay_per_round", o.lr_decay_per_round, "a factor in (0, 1]")

@@ -41,7 +41,7 @@ def test_numbers_are_read_as_the_settings_need_them() -> None:
         ("rounds=-1", "rounds = -1; expected a whole number of at least 0"),
         ("rounds.x=1", "rounds = {'x': 1}; expected a whole number"),
         ("clients=0", "clients = 0; expected a whole number of at least 1"),
-        ("participation=1.5", r"participation = 1.5; expected a share in \(0, 1\]"),
+        ("participation=1.5", r"participation = 1.5; expected a fraction in \(0, 1\]"),
         ("participation=.nan", r"participation = nan; expected a finite number"),
         ("optimizer.lr=fast", "optimizer.lr = 'fast'; expected a finite number"),
         ("optimizer.lr=.inf", "optimizer.lr = inf; expected a finite number"),
@@ -60,7 +60,7 @@ def test_numbers_are_read_as_the_settings_need_them() -> None:
         ("model_args=3", "model_args = 3; expected a mapping"),
         ("method=fedagv", "method = 'fedagv' is unknown; did you mean fedavg"),
         ("method_args.mu=1", "unknown setting method_args.mu"),
-        ("failures.dropout=1", r"failures.dropout = 1.0; expected a share in \[0, 1\)"),
+        ("failures.dropout=1", r"failures.dropout = 1.0; expected a fraction in \[0, 1\)"),
     ],
 )
 def test_a_bad_setting_is_named_with_what_was_expected(word: str, message: str) -> None:
@@ -89,7 +89,7 @@ def test_the_name_and_the_switch_of_asd_say_the_same() -> None:
     assert from_dict({"method": "feddyn", "asd": {"enabled": True}}).method == "feddyn+asd"
     assert from_dict({"method": "feddyn+asd"}).asd.enabled is True
     assert from_dict({"method": "feddyn"}).asd.enabled is False
-    with pytest.raises(ConfigError, match=r"drop the \+asd or the setting"):
+    with pytest.raises(ConfigError, match=r"remove \+asd, or remove the setting"):
         from_dict({"method": "fedavg+asd", "asd": {"enabled": False}})
 
 

@@ -1,1 +1,1 @@
-"""This simulator beside others: python -m benchmarks.peers W1 (first: python -m benchmarks.peers.setup)."""
+"""This simulator compared with others: python -m benchmarks.peers W1 (first: python -m benchmarks.peers.setup)."""

@@ -1,4 +1,4 @@
-"""Who takes part, and in which settings: each is to use the cores in its best way, so several are tried."""
+"""The frameworks that are compared, and their settings: several each, because the fastest one is not known."""
 
 from __future__ import annotations
 

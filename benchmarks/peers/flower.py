@@ -19,18 +19,18 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 from torch import nn
 
-from .gate import ENDLESS, Finished, Gate
 from .plain import random_orders, train
 from .spec import Spec
+from .stdio_protocol import UNLIMITED_ROUNDS, Finished, RoundGate
 from .workload import Data, build_model
 
-ARGUMENT = "PEERS_SPEC"  # the actors' command line is Ray's: they find the specification in the environment
+SPEC_VARIABLE = "PEERS_SPEC"  # the actors' command line is Ray's: they find the specification in the environment
 client_app = ClientApp()
 
 
 @functools.cache
 def workplace() -> tuple[Spec, Data, nn.Module]:
-    spec = Spec.from_argument(os.environ[ARGUMENT])
+    spec = Spec.from_argument(os.environ[SPEC_VARIABLE])
     return spec, spec.data(), build_model(spec.workload)
 
 
@@ -46,7 +46,7 @@ def train_client(message: Message, context: Context) -> Message:
     return Message(content=content, reply_to=message)
 
 
-def server_app(spec: Spec, gate: Gate) -> ServerApp:
+def server_app(spec: Spec, gate: RoundGate) -> ServerApp:
     workload, data, model = spec.workload, spec.data(), build_model(spec.workload)
     app, done = ServerApp(), [0, 0]
 
@@ -71,21 +71,21 @@ def server_app(spec: Spec, gate: Gate) -> ServerApp:
             train_metrics_aggr_fn=count,
         )
         arrays = ArrayRecord(model.state_dict())
-        strategy.start(grid, arrays, num_rounds=ENDLESS, evaluate_fn=after_round)
+        strategy.start(grid, arrays, num_rounds=UNLIMITED_ROUNDS, evaluate_fn=after_round)
 
     return app
 
 
 def main() -> None:
     spec = Spec.from_argv()
-    os.environ |= {ARGUMENT: spec.to_argument(), "FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    os.environ |= {SPEC_VARIABLE: spec.to_argument(), "FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
     os.environ |= {"RAY_worker_niceness": "0"}  # by default its actors give way to everything else on the machine
     cpus = spec.setting["num_cpus"]
     backend: dict[str, Any] = {
         "init_args": {"address": "local", "num_cpus": os.cpu_count(), "_temp_dir": f"{spec.folder}/ray-{cpus}"},
         "client_resources": {"num_cpus": cpus, "num_gpus": 0.0},
     }
-    gate = Gate(flwr=version("flwr"), ray=version("ray"), torch=torch.__version__)
+    gate = RoundGate(flwr=version("flwr"), ray=version("ray"), torch=torch.__version__)
     run_simulation(server_app(spec, gate), client_app, spec.workload.clients, "ray", backend)
 
 

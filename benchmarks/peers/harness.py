@@ -1,4 +1,4 @@
-"""Starts the contenders and lets them train in turns: while one works, all processes of the others are halted."""
+"""Starts the contenders and lets them train in turns: while one trains, all processes of the others are suspended."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Measured:
 
 
 class Child:
-    """A contender's process.  It is halted whenever it is not to work."""
+    """A contender's process.  It is suspended whenever it is not its turn."""
 
     def __init__(self, contender: Contender, workload: Workload, folder: Path, log: Path) -> None:
         self.measured, self._log = Measured(contender), log
@@ -73,7 +73,7 @@ class Child:
         self._halt()
 
     def end(self, patience: float = 20.0) -> None:
-        """Ray takes a while to clean up behind it; what is left then is killed."""
+        """Ray takes a while to clean up; processes that are left after that are killed."""
         if self._process is None:
             return
         process, self._process = self._process, None

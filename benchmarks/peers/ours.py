@@ -14,12 +14,12 @@ from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config, from_dict
 from fedasd_fast.data.federated import Dataset, PartitionedData, Samples
 
-from .gate import ENDLESS, Finished, Gate
 from .spec import Spec
+from .stdio_protocol import UNLIMITED_ROUNDS, Finished, RoundGate
 from .workload import ASD_WEIGHT, CLIP_NORM, LR, TEMPERATURE, WEIGHT_DECAY, Data, Workload, build_model
 
 
-def config_of(workload: Workload, rounds: int = ENDLESS, **setting: Any) -> Config:
+def config_of(workload: Workload, rounds: int = UNLIMITED_ROUNDS, **setting: Any) -> Config:
     # One evaluation a round, of one model: the clock leaves it out.
     values = dict(
         method="fedavg+asd" if workload.asd else "fedavg", asd={"weight": ASD_WEIGHT, "temperature": TEMPERATURE},
@@ -37,8 +37,8 @@ def data_of(workload: Workload, data: Data) -> PartitionedData:
     return PartitionedData(dataset, list(parts))
 
 
-class AtTheGate(Callback):
-    def __init__(self, gate: Gate) -> None:
+class ReportsRounds(Callback):
+    def __init__(self, gate: RoundGate) -> None:
         self._gate = gate
 
     def on_round(self, metrics: dict[str, Any]) -> None:
@@ -49,13 +49,13 @@ class AtTheGate(Callback):
 
 def main() -> None:
     spec = Spec.from_argv()
-    gate = Gate(fedasd_fast=fa.__version__, torch=torch.__version__)
+    gate = RoundGate(fedasd_fast=fa.__version__, torch=torch.__version__)
     try:
         config = config_of(spec.workload, **spec.setting)
     except ConfigError as error:
         return gate.say({"unavailable": str(error)})
     model, data = build_model(spec.workload), data_of(spec.workload, spec.data())
-    fa.simulate(config, data=data, model=model, callbacks=[AtTheGate(gate)])
+    fa.simulate(config, data=data, model=model, callbacks=[ReportsRounds(gate)])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """pfl-research with its PyTorch model.  It does not shuffle a user's samples, so it is not asked to.
 
 With several workers every process trains a part of the cohort and statistics are all-reduced, as its documentation
-says for several GPUs.  The first worker stands at the gate, and lets the others go on through a barrier.
+says for several GPUs.  The first worker talks to the harness, and releases the others through a barrier.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .gate import ENDLESS, Finished, Gate
 from .spec import Spec
+from .stdio_protocol import UNLIMITED_ROUNDS, Finished, RoundGate
 from .workload import CLIP_NORM, LR, WEIGHT_DECAY, Workload, build_model
 
 RANK, ADDRESSES = "PFL_WORKER_RANK", "PFL_WORKER_ADDRESSES"
-STEPS = "PEERS_STEPS"  # a file with the number of steps that each worker has done
+STEPS_VARIABLE = "PEERS_STEPS"  # a file with the number of steps that each worker has done
 
 
 class Net(nn.Module):
@@ -48,7 +48,7 @@ class Net(nn.Module):
 
 
 def start_workers(count: int) -> None:
-    """This process becomes the first of so many."""
+    """Starts the other workers; this process becomes the first."""
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         port = probe.getsockname()[1]
@@ -59,7 +59,7 @@ def start_workers(count: int) -> None:
     os.environ[RANK] = "0"
 
 
-def run(spec: Spec, rank: int, workers: int, gate: Gate | None) -> None:
+def run(spec: Spec, rank: int, workers: int, gate: RoundGate | None) -> None:
     from pfl.aggregate.base import get_num_devices_weight_name
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.aggregate.weighting import WeightByDatapoints
@@ -79,7 +79,7 @@ def run(spec: Spec, rank: int, workers: int, gate: Gate | None) -> None:
     users = [Dataset([x, y], user_id=str(k)) for k, (x, y) in enumerate(zip(data.inputs, data.targets, strict=True))]
     users_data = FederatedDataset(users.__getitem__, get_user_sampler("random", list(range(workload.clients))))
 
-    counts = np.asarray(np.memmap(os.environ[STEPS], np.int64, "r+"))
+    counts = np.asarray(np.memmap(os.environ[STEPS_VARIABLE], np.int64, "r+"))
     net = Net(workload, counts[rank : rank + 1])
     model = PyTorchModel(
         net,
@@ -101,8 +101,8 @@ def run(spec: Spec, rank: int, workers: int, gate: Gate | None) -> None:
 
     FederatedAveraging().run(
         NNAlgorithmParams(
-            central_num_iterations=ENDLESS,
-            evaluation_frequency=ENDLESS,
+            central_num_iterations=UNLIMITED_ROUNDS,
+            evaluation_frequency=UNLIMITED_ROUNDS,
             train_cohort_size=workload.cohort,
             val_cohort_size=None,
         ),
@@ -125,10 +125,10 @@ def main() -> None:
     torch.set_num_threads(spec.setting["threads"])
     workers = spec.setting.get("workers", 1)
     rank = int(os.environ.get(RANK, 0))
-    gate = Gate(pfl=version("pfl"), torch=torch.__version__) if rank == 0 else None
+    gate = RoundGate(pfl=version("pfl"), torch=torch.__version__) if rank == 0 else None
     if gate:
-        os.environ[STEPS] = f"{spec.folder}/pfl-{os.getpid()}"
-        np.zeros(workers, np.int64).tofile(os.environ[STEPS])
+        os.environ[STEPS_VARIABLE] = f"{spec.folder}/pfl-{os.getpid()}"
+        np.zeros(workers, np.int64).tofile(os.environ[STEPS_VARIABLE])
         if workers > 1:
             start_workers(workers)
     try:

@@ -1,4 +1,4 @@
-"""A plain PyTorch loop, and for ASD the authors' way: the teacher recomputed in every step, the loss in eager mode."""
+"""A plain PyTorch loop; ASD as in the authors' code: teacher in every step, loss in eager mode."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .gate import Finished, Gate
 from .spec import Spec
+from .stdio_protocol import Finished, RoundGate
 from .workload import ASD_WEIGHT, CLIP_NORM, LR, TEMPERATURE, WEIGHT_DECAY, Data, Workload, build_model
 
 Cohort = Callable[[int], Sequence[int]]  # of a round
@@ -93,7 +93,7 @@ def random_orders(workload: Workload) -> Iterable[Tensor]:
 def main() -> None:
     spec = Spec.from_argv()
     torch.set_num_threads(spec.setting["threads"])
-    gate = Gate(torch=torch.__version__)
+    gate = RoundGate(torch=torch.__version__)
     loop = Loop(spec.workload, spec.data())
     number = 0
     while True:

@@ -1,4 +1,4 @@
-"""What the harness tells a contender on its command line."""
+"""The specification of a job that the harness passes to a contender on its command line."""
 
 from __future__ import annotations
 

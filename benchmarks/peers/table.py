@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from .harness import Measured
 from .workload import Workload
 
-HEAD = ("contender", "setting", "best s/round", "median", "p20 - p80", "updates/s", "of GEMM rate", "peak MB",
+TABLE_HEADER = ("contender", "setting", "best s/round", "median", "p20 - p80", "updates/s", "of GEMM rate", "peak MB",
         "test loss", "ours is faster: best", "median")  # fmt: skip
 
 
@@ -22,11 +22,11 @@ def table(workload: Workload, results: Sequence[Measured], step_flops: float, ge
     ours = [r for r in results if r.contender.ours and r.seconds and same_work(r, workload)]
     best = min((min(r.seconds) for r in ours), default=None)
     middle = min((statistics.median(r.seconds) for r in ours), default=None)
-    lines = ["| " + " | ".join(HEAD) + " |", "|---|---|" + "---:|" * (len(HEAD) - 2)]
+    lines = ["| " + " | ".join(TABLE_HEADER) + " |", "|---|---|" + "---:|" * (len(TABLE_HEADER) - 2)]
     for r in results:
         name, label = r.contender.name, r.contender.label
         if not r.seconds:
-            lines.append(f"| {name} | {label} | not available: {r.problem} " + "| " * (len(HEAD) - 3) + "|")
+            lines.append(f"| {name} | {label} | not available: {r.problem} " + "| " * (len(TABLE_HEADER) - 3) + "|")
             continue
         fastest, median = min(r.seconds), statistics.median(r.seconds)
         low, *_, high = statistics.quantiles(r.seconds, n=5, method="inclusive") if r.seconds[1:] else r.seconds * 2

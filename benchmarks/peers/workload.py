@@ -1,4 +1,4 @@
-"""What every contender trains: data, model and settings.
+"""The workloads that every contender trains: data, model and settings.
 
 Imports only numpy and torch, so that it works in the venv of any contender.
 """

@@ -1,4 +1,4 @@
-"""Federated methods, one short file each; every one goes with ASD."""
+"""Federated learning methods, one short file each; every one can be combined with ASD."""
 
 from . import fedavg, feddisco, feddyn, fedntd, fedprox, fedsam, fedspeed, scaffold
 from .base import Client, Cohort, Correction, Distillation, Method, Server

@@ -1,14 +1,14 @@
-"""What a federated method is made of, in terms that every executor can run.
+"""The interface of a federated learning method, in terms that every executor can run.
 
 All methods share one local step on the flat parameter vector w:
 
     g   = gradient of the client's loss at w, or at w + rho g/||g|| for sharpness-aware methods
     w  <- w - lr (clip(g + a w + v) + (weight_decay + decay) w)
 
-A method says what a, v, decay and rho are for a client (`correction`), what a client remembers (`finish`), how much
-each participant counts (`weights`), and what the server makes of them (`combine`).  No penalty is built into an
-autograd graph, so none can lose its gradient there.  ASD is a change of the loss alone (`distillation`): it goes with
-all of them.
+A method defines a, v, decay and rho for a client (`correction`), the state that a client keeps (`finish`), the
+aggregation weight of each participant (`weights`), and the server update (`combine`).  No penalty is built into an
+autograd graph, so none can lose its gradient there.  ASD changes the loss only (`distillation`), so it can be combined
+with every method.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class Correction:
 
     quadratic: float = 0.0  # a
     linear: Tensor | None = None  # v [P]
-    decay: float = 0.0  # after clipping, as the SGD of the authors' code adds it
+    decay: float = 0.0  # added after clipping, as by the SGD of the authors' code
     rho: float = 0.0  # radius of the ascent step
     rho_epsilon: float = 1e-16  # rho g / (||g|| + epsilon)
 
 
 @dataclass(frozen=True)
 class Server:
-    """What the server sends in a round."""
+    """The server at the start of a round: what it sends to the clients."""
 
     round: int  # 0-based
     lr: float
@@ -63,6 +63,8 @@ class Server:
 
 @dataclass(frozen=True)
 class Client:
+    """A client at the start of its update."""
+
     id: int
     relative_size: float  # n_k / mean n
     state: Mapping[str, Tensor]  # [P] each, zeros at first
@@ -70,7 +72,7 @@ class Client:
 
 @dataclass(frozen=True)
 class Cohort:
-    """The clients whose models the server will combine, known before they train."""
+    """The clients whose models the server will aggregate, known before they train."""
 
     clients: np.ndarray  # [m] sorted
     sizes: np.ndarray  # [m] n_k
@@ -79,11 +81,11 @@ class Cohort:
 
 
 class Method:
-    """FedAvg, and the base of all others.  Arguments of a method are the fields of its dataclass."""
+    """FedAvg, and the base class of all other methods.  The arguments of a method are the fields of its dataclass."""
 
     client_state: ClassVar[tuple[str, ...]] = ()  # vectors [P] that a client keeps from round to round
     server_state: ClassVar[tuple[str, ...]] = ()  # vectors [P] that the server keeps
-    weighted: ClassVar[bool] = True  # by number of samples; else all clients alike
+    weighted: ClassVar[bool] = True  # by number of samples; else all clients equally
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -91,10 +93,12 @@ class Method:
                 raise ConfigError(f"method_args.{name} = {value}; expected 0 or more")
 
     def distillation(self, asd: Distillation, enabled: bool) -> Distillation | None:
-        """The term in this client's loss.  `asd` are the settings, used when ASD is `enabled`."""
+        """The distillation term of the client's loss, None for none.  `asd` has the settings of ASD, which is on if
+        `enabled`."""
         return asd if enabled and asd.weight else None
 
     def correction(self, server: Server, client: Client) -> Correction:
+        """What the method adds to the client's local step."""
         return Correction()
 
     def finish(self, server: Server, client: Client, end: Tensor, steps: int) -> dict[str, Tensor]:
@@ -102,7 +106,7 @@ class Method:
         return {}
 
     def weights(self, cohort: Cohort) -> np.ndarray:
-        """[m] how much each participant counts; need not sum to 1."""
+        """[m] the aggregation weight of each participant; need not sum to 1."""
         return cohort.sizes.astype(np.float64) if self.weighted else np.ones(len(cohort.sizes))
 
     def combine(self, server: Server, mean: Tensor, change: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:

@@ -1,6 +1,6 @@
-"""FedDisco (Ye et al., 2023): clients whose labels are far from uniform count less.
+"""FedDisco (Ye et al., 2023): clients whose label distribution is far from uniform get less weight.
 
-    weight_k ~ max(0, n_k / sum n - a d_k / sum d + b),    d_k = KL(label shares of k || uniform)
+    weight_k ~ max(0, n_k / sum n - a d_k / sum d + b),    d_k = KL(label distribution of k || uniform)
 
 Original: sums over the round's participants, a = 0.5, b = 0.1.  The ASD paper: sums over all clients, a = 0.1, b = 0.5,
 which at 100 clients gives nearly the weights of FedAvg.
@@ -21,7 +21,7 @@ _DEFAULTS = {"official": (0.5, 0.1, "round"), "paper": (0.1, 0.5, "all")}
 @dataclass(frozen=True)
 class FedDisco(Method):
     variant: Literal["official", "paper"] = "official"
-    a: float | None = None  # null: as the variant
+    a: float | None = None  # null: that of the variant
     b: float | None = None
     scope: Literal["round", "all"] | None = None
 
@@ -33,7 +33,7 @@ class FedDisco(Method):
         clients = np.arange(len(cohort.all_sizes)) if whole else cohort.clients
         sizes = (cohort.all_sizes if whole else cohort.sizes).astype(np.float64)
         distance = _from_uniform(cohort.label_proportions(clients))
-        if distance.any():  # 0 where every client has all labels alike
+        if distance.any():  # all 0 if every client has uniform labels
             distance = distance / distance.sum()
         weights = np.maximum(0.0, sizes / sizes.sum() - a * distance + b)
         if whole:
@@ -41,8 +41,8 @@ class FedDisco(Method):
         return weights if weights.sum() > 0 else super().weights(cohort)
 
 
-def _from_uniform(shares: np.ndarray) -> np.ndarray:
-    """KL(shares || uniform) = log C - entropy, of each row."""
-    logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
-    distance: np.ndarray = np.log(shares.shape[1]) + (shares * logs).sum(1)
-    return np.where(distance > 1e-12, distance, 0.0)  # what rounding leaves of 0 must not be scaled up to a distance
+def _from_uniform(proportions: np.ndarray) -> np.ndarray:
+    """KL(proportions || uniform) = log C - entropy, of each row."""
+    logs = np.log(proportions, out=np.zeros_like(proportions), where=proportions > 0)
+    distance: np.ndarray = np.log(proportions.shape[1]) + (proportions * logs).sum(1)
+    return np.where(distance > 1e-12, distance, 0.0)  # rounding errors of 0 must not be normalised to a distance

@@ -1,7 +1,7 @@
 """FedDyn (Acar et al., 2021): each client keeps a dual vector h_k and adds alpha_k (<w, h_k - w_t> + ||w||^2 / 2).
 
 The quadratic part acts as weight decay, after clipping, as in the authors' code.  The server's model is the mean of the
-participants plus the mean of h over all clients; neither is weighted by samples.
+participants plus the mean of h over all clients; neither is weighted by the number of samples.
 """
 
 from collections.abc import Mapping

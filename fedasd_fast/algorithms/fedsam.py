@@ -1,6 +1,6 @@
 """FedSAM (Caldarola et al., 2022; Qu et al., 2022): FedAvg with sharpness-aware local steps.
 
-With ASD the distillation term is in both passes.
+With ASD both gradients include the distillation term.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """FedSpeed (Sun et al., 2023): FedDyn whose loss gradient is taken after an ascent step of length rho.
 
-The dual term alpha (h_k - w_t) belongs to the descent only.  With ASD the distillation term is in both passes.
+The dual term alpha (h_k - w_t) is in the descent step only.  With ASD both gradients include the distillation term.
 """
 
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Methods by name, or by import path `package.module:Class`."""
+"""Registry of methods, by name or by import path `package.module:Class`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ _methods: dict[str, type[Method]] = {}
 
 
 def register(name: str) -> Callable[[M], M]:
-    """Makes a method known by `name`: `method: name` and `method: name+asd` then work everywhere."""
+    """Registers a method as `name`: `method: name` and `method: name+asd` then work everywhere."""
 
     def add(cls: M) -> M:
         if not issubclass(cls, Method):
             raise TypeError(f"{cls.__name__} is not a subclass of fedasd_fast.algorithms.Method")
         if name.endswith("+asd") or ":" in name:
-            raise ValueError(f"{name!r} cannot name a method: +asd and ':' have a meaning of their own")
+            raise ValueError(f"{name!r} cannot be the name of a method: +asd and ':' have a special meaning")
         other = _methods.get(name, cls)
-        if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):  # a reloaded one may return
-            raise ValueError(f"a method called {name!r} exists already: {other.__module__}.{other.__qualname__}")
+        # A module that is reloaded may register its class again.
+        if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise ValueError(f"a method called {name!r} already exists: {other.__module__}.{other.__qualname__}")
         _methods[name] = cls
         return cls
 

@@ -1,1 +1,1 @@
-"""What every part of the package uses and that knows nothing of federated learning."""
+"""Utilities that know nothing of federated learning: schema, random numbers, formatting, plotting."""

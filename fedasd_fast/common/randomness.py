@@ -1,7 +1,7 @@
-"""Randomness as a function of (seed, stream, round, client), never of what ran before.
+"""Random numbers as a function of (seed, stream, round, client), never of what ran before.
 
 So a result depends neither on the number of workers, nor on crashes, nor on resuming; and no global generator is
-touched.  Streams are independent of one another: drawing more from one (say, for augmentation) does not move another.
+touched.  Streams are independent: drawing more from one (say, for augmentation) does not change another.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class Stream(IntEnum):
 
     PARTITION = 0
     INIT = 1  # initial parameters
-    SAMPLING = 2  # who takes part
+    SAMPLING = 2  # of clients in a round
     SHUFFLE = 3  # order of a client's samples
     AUGMENT = 4
-    FAILURE = 5  # who drops out or straggles
+    FAILURE = 5  # client dropout and stragglers
     MODULE = 6  # the model's own randomness: dropout, stochastic depth
     SYNTHETIC = 7  # synthetic samples
-    ANALYSIS = 8  # what an analysis looks at, and its probes
+    ANALYSIS = 8  # samples and random vectors of an analysis
 
 
 def generator(seed: int, stream: Stream, round: int = 0, client: int = 0) -> np.random.Generator:
@@ -34,16 +34,17 @@ def generator(seed: int, stream: Stream, round: int = 0, client: int = 0) -> np.
 
 
 def _entropy(*numbers: int) -> Any:
-    """What SeedSequence makes of the numbers itself, in a third of the time: there are several streams a client."""
+    """The same entropy that SeedSequence derives from the numbers, in a third of the time: every client needs several
+    streams."""
     return np.array(numbers, np.uint32) if min(numbers) >= 0 and max(numbers) < 2**32 else numbers
 
 
 @contextmanager
 def torch_seeded(seed: int, stream: Stream, round: int = 0, client: int = 0) -> Iterator[None]:
-    """Code that can draw from torch's global generators only (initialisers, dropout) draws from this stream here.
+    """Within this context torch's global generators, which initialisers and dropout draw from, follow this stream.
 
-    The generators are seeded one by one: torch.manual_seed also asks every kind of device that is not there, which
-    takes longer than a local step.
+    The generators are seeded one by one: torch.manual_seed also tries every kind of device that is absent, which takes
+    longer than a local step.
     """
     state = np.random.SeedSequence(_entropy(seed, stream, round, client)).generate_state(1, np.uint64)
     generators = [torch.default_generator]
@@ -51,7 +52,7 @@ def torch_seeded(seed: int, stream: Stream, round: int = 0, client: int = 0) -> 
         generators += torch.cuda.default_generators
     before = [generator.get_state() for generator in generators]
     for generator in generators:
-        generator.manual_seed(int(state[0]) >> 1)  # 63 bits: it takes no higher number
+        generator.manual_seed(int(state[0]) >> 1)  # manual_seed accepts 63 bits
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Plain data (YAML, `key=value`) into typed dataclasses, with errors that name the nearest valid key or value."""
+"""Converts plain data (YAML, `key=value`) to typed dataclasses; errors name the nearest valid key or value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class ConfigError(ValueError):
-    """A setting that cannot be used; the message names it, says what was expected, and what may have been meant."""
+    """An invalid setting; the message names it, what was expected, and the nearest valid name."""
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:
@@ -79,7 +79,7 @@ def convert(hint: Any, value: Any, where: str) -> Any:
         raise ConfigError(f"{where} = {value!r}; expected a finite number")
     if isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value
-    names = {int: "a whole number", bool: "true or false", str: "a text"}
+    names = {int: "a whole number", bool: "true or false", str: "a string"}
     raise ConfigError(f"{where} = {value!r}; expected {names.get(hint, hint.__name__)}")
 
 

@@ -1,4 +1,4 @@
-"""Datasets, their partition among clients, and transforms of batches."""
+"""Datasets: downloading, reading, partitioning among clients, and transforms of batches."""
 
 from .availability import Status, list_datasets, status
 from .directory import DatasetNotFound, data_directory

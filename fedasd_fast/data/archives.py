@@ -1,5 +1,7 @@
-"""Named files below one root: a folder, or an archive.  Archives are read where they are and never unpacked, so no
-name inside can lead outside."""
+"""Read-only access to the files of a directory, tar or zip archive by name.
+
+Archives are never unpacked to disk, so no name inside one can point outside.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +19,20 @@ from typing import IO, cast
 
 from .reader import DataError
 
-LARGEST_TAR = 2 << 30  # bytes unpacked; a published CIFAR archive has 0.2e9
+MAX_TAR_BYTES = 2 << 30  # unpacked; a published CIFAR archive has 0.2e9
 
 
 class Files:
-    """A folder's files, recursively, hidden ones left out; names are relative, with slashes."""
+    """The files of a directory, recursively, without hidden ones; names are relative, with slashes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @cached_property
     def stat(self) -> dict[str, tuple[int, int]]:
-        """Name -> (bytes, time of change in ns), sorted by name."""
+        """Name -> (bytes, modification time in ns), sorted by name."""
         found: dict[str, tuple[int, int]] = {}
-        seen: set[tuple[int, int]] = set()  # folders; links may lead in a circle
+        seen: set[tuple[int, int]] = set()  # directories; symbolic links may form a cycle
 
         def walk(folder: str, prefix: str) -> None:
             info = os.stat(folder)
@@ -60,14 +62,14 @@ class Files:
         return sum(size for size, _ in self.stat.values())
 
     def where(self, name: str) -> str:
-        """The file's name in messages."""
+        """The path of the file, for messages."""
         return str(self.path / name)
 
     def read(self, name: str) -> bytes:
         try:
             return self._read(name)
         except (FileNotFoundError, KeyError):
-            raise DataError(f"{self.where(name)} is missing; {self.path} is not complete") from None
+            raise DataError(f"{self.where(name)} is missing; {self.path} is incomplete") from None
         except (OSError, EOFError, RuntimeError, NotImplementedError, zlib.error, zipfile.BadZipFile) as error:
             raise DataError(f"{self.where(name)} cannot be read: {error}") from None
 
@@ -75,7 +77,7 @@ class Files:
         return (self.path / name).read_bytes()
 
 
-class OneFile(Files):
+class SingleFile(Files):
     @cached_property
     def stat(self) -> dict[str, tuple[int, int]]:
         info = self.path.stat()
@@ -88,8 +90,8 @@ class OneFile(Files):
         return self.path.read_bytes()
 
 
-class Archive(OneFile, ABC):
-    """`stat` is of the archive itself; the one folder at its top, if there is one, is no part of the names."""
+class Archive(SingleFile, ABC):
+    """`stat` describes the archive itself; a single top-level directory is left out of the names."""
 
     @property
     def names(self) -> Collection[str]:
@@ -113,11 +115,11 @@ class Archive(OneFile, ABC):
         """Names in the archive."""
 
     def _damaged(self, error: Exception) -> DataError:
-        return DataError(f"{self.path} is damaged or incomplete ({error}); delete it and get it again")
+        return DataError(f"{self.path} is damaged or incomplete ({error}); delete it and download it again")
 
 
 class Tar(Archive):
-    """Unpacked into memory as a whole: compressed tar files know no random access."""
+    """Unpacked into memory as a whole: a compressed tar file has no random access."""
 
     @cached_property
     def _content(self) -> tuple[memoryview, dict[str, slice]]:
@@ -128,26 +130,28 @@ class Tar(Archive):
             with cast(IO[bytes], opener(self.path, "rb")) as stream:
                 content = self._read_all(stream)
             with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
-                places = {m.name: slice(m.offset_data, m.offset_data + m.size) for m in tar if m.isreg()}
+                slices = {m.name: slice(m.offset_data, m.offset_data + m.size) for m in tar if m.isreg()}
         except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
             raise self._damaged(error) from None
-        return memoryview(content), places
+        return memoryview(content), slices
 
     def _read_all(self, stream: IO[bytes]) -> bytes:
         blocks, total = [], 0
-        while block := stream.read(1 << 24):  # to the end, where gzip has its checksum
+        while block := stream.read(1 << 24):  # to the end, where the checksum of gzip is
             blocks.append(block)
             total += len(block)
-            if total > LARGEST_TAR:
-                raise DataError(f"{self.path} unpacks to more than {LARGEST_TAR:,} bytes; it is not the published one")
+            if total > MAX_TAR_BYTES:
+                raise DataError(
+                    f"{self.path} unpacks to more than {MAX_TAR_BYTES:,} bytes; it is not the published one"
+                )
         return b"".join(blocks)
 
     def _list(self) -> list[str]:
         return list(self._content[1])
 
     def _read(self, name: str) -> bytes:
-        content, places = self._content
-        return bytes(content[places[self._members[name]]])
+        content, slices = self._content
+        return bytes(content[slices[self._members[name]]])
 
 
 class Zip(Archive):
@@ -170,4 +174,4 @@ def open_files(path: Path) -> Files:
         return Files(path)
     if path.name.endswith((".tar.gz", ".tgz", ".tar")):
         return Tar(path)
-    return Zip(path) if path.suffix == ".zip" else OneFile(path)
+    return Zip(path) if path.suffix == ".zip" else SingleFile(path)

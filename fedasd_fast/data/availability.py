@@ -1,4 +1,4 @@
-"""Which datasets there are, and which of them are here."""
+"""Which datasets are known, and which of them are present on this machine."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Status:
     description: str
     licence: str
     present: bool
-    where: Path | None  # None: not there, or not a file
+    where: Path | None  # None: absent, or not read from a file
     size: int  # bytes on disk
-    how: str  # to get it: the command, or advice
+    how: str  # how to obtain it: a command, or advice
 
 
 def status(name: str, data_dir: str | Path | None = None) -> Status:

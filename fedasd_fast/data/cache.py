@@ -1,12 +1,13 @@
-"""Decoded once, then mapped into memory: .npy files and a JSON header in one folder.
+"""Cache of decoded datasets: memory-mapped .npy files and a JSON header in one directory.
 
 A cache lives in `<data_dir>/.fedasd-cache/<dataset>-<key>`, or, where that cannot be written, in `fedasd_fast` of the
-user's cache folder (XDG_CACHE_HOME, or ~/.cache); the key stands for the source's place and the options.  It is
-written under another name and renamed when complete, so any number of processes may build it at once.
+user's cache directory (XDG_CACHE_HOME, or ~/.cache); the key is a digest of the source's path and the options.  It is
+written under a temporary name and renamed when complete, so any number of processes may build it at the same time.
 
-When it is opened, the format, the names, sizes and times of the source files, and shapes and file sizes are compared
-with the header.  Checksums (SHA-256, about 0.1 s for CIFAR) are computed once in each process; for caches above
-`ALWAYS_CHECKED` bytes only if the files' times are not those of their writing.  What does not fit is built again.
+When it is opened, the format version, the names, sizes and modification times of the source files, and the shapes and
+sizes of the arrays are compared with the header.  Checksums (SHA-256, about 0.1 s for CIFAR) are verified once in each
+process; for caches above `ALWAYS_CHECKED_BYTES` only if a file was modified after it was written.  A cache that does
+not match is built again.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from typing import Any
 import numpy as np
 
 from .archives import Files
-from .reader import Array, Arrays, Progress, Work
+from .reader import Array, DecodeContext, DecodedArrays, Progress
 
-FORMAT = 1
-ALWAYS_CHECKED = 1 << 30
-ABANDONED = 24 * 3600  # seconds after which an unfinished cache belongs to no running process
-FOLDER = ".fedasd-cache"
-Build = Callable[[Work], Arrays]
+FORMAT_VERSION = 1
+ALWAYS_CHECKED_BYTES = 1 << 30
+ABANDONED_SECONDS = 24 * 3600  # after which an unfinished cache is assumed to belong to no running process
+CACHE_DIRECTORY = ".fedasd-cache"
+Build = Callable[[DecodeContext], DecodedArrays]
 
 logger = logging.getLogger(__name__)
-_checked: set[tuple[int, int, int, int]] = set()  # files whose checksum this process has seen to be right
+_checked: set[tuple[int, int, int, int]] = set()  # files whose checksum this process has verified
 
 
 def cached(
@@ -46,8 +47,9 @@ def cached(
     data_dir: Path,
     build: Build,
     progress: Progress | None = None,
-) -> Arrays:
-    """What `build` returns, from the cache if it is there, else built into it; writable arrays, changes are private."""
+) -> DecodedArrays:
+    """What `build` returns, from the cache if there is one, else built into it.  Writes to the arrays stay in this
+    process."""
     signature = _digest([[key, *value] for key, value in files.stat.items()])
     folders = locations(name, files.path, options, data_dir)
     for folder in folders:
@@ -55,38 +57,40 @@ def cached(
             try:
                 return _open(folder, signature)
             except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
-                logger.warning("the cache %s is built again: %s", folder, error)
+                logger.warning("rebuilding the cache %s: %s", folder, error)
     for folder in folders:
         try:
             return _write(folder, name, signature, build, progress)
         except OSError as error:
-            logger.warning("no cache in %s: %s", folder, error)
-    logger.warning("%s is decoded into memory, for this process only", name)
-    return build(Work(progress=progress))
+            logger.warning("cannot write a cache to %s: %s", folder, error)
+    logger.warning("%s is decoded into memory and not cached", name)
+    return build(DecodeContext(progress=progress))
 
 
 def locations(name: str, source: Path, options: Mapping[str, Any], data_dir: Path) -> list[Path]:
-    """Where a cache may be, best first.  Beside the data, its key survives a move of the whole data folder."""
+    """Where a cache may be, best first.  The key of the first does not change when the data directory is moved."""
     source, data_dir = source.resolve(), data_dir.resolve()
     beside = str(source.relative_to(data_dir)) if source.is_relative_to(data_dir) else str(source)
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedasd_fast"
     return [
-        data_dir / FOLDER / f"{name}-{_digest([beside, dict(options)])[:12]}",
+        data_dir / CACHE_DIRECTORY / f"{name}-{_digest([beside, dict(options)])[:12]}",
         home / f"{name}-{_digest([str(source), dict(options)])[:12]}",
     ]
 
 
-def _open(folder: Path, signature: str) -> Arrays:
+def _open(folder: Path, signature: str) -> DecodedArrays:
     header = json.loads((folder / "header.json").read_text())
-    if header["format"] != FORMAT:
-        raise ValueError(f"it has format {header['format']}, this version writes {FORMAT}")
+    if header["format"] != FORMAT_VERSION:
+        raise ValueError(f"it has format version {header['format']}, expected {FORMAT_VERSION}")
     if header["signature"] != signature:
         raise ValueError("the source files have changed")
     entries: dict[str, dict[str, Any]] = header["arrays"]
-    thorough = sum(entry["bytes"] for entry in entries.values()) <= ALWAYS_CHECKED
+    thorough = sum(entry["bytes"] for entry in entries.values()) <= ALWAYS_CHECKED_BYTES
     arrays = {name: _open_array(folder / f"{name}.npy", entry, thorough) for name, entry in entries.items()}
     mean, std = (tuple(header[key]) if header[key] is not None else None for key in ("mean", "std"))
-    return Arrays(**arrays, num_classes=header["num_classes"], mean=mean, std=std, notices=tuple(header["notices"]))
+    return DecodedArrays(
+        **arrays, num_classes=header["num_classes"], mean=mean, std=std, notices=tuple(header["notices"])
+    )
 
 
 def _open_array(path: Path, entry: Mapping[str, Any], thorough: bool) -> Array:
@@ -96,16 +100,16 @@ def _open_array(path: Path, entry: Mapping[str, Any], thorough: bool) -> Array:
     identity = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns)
     if identity not in _checked and (thorough or info.st_mtime_ns != entry["time"]):
         if _checksum(path) != entry["sha256"]:
-            raise ValueError(f"{path.name} does not have the checksum in its header")
+            raise ValueError(f"{path.name} does not match the checksum in its header")
         _checked.add(identity)
-    # Copy on write: torch wants arrays that may be written to, and no write ever reaches the file.
+    # Copy on write: torch needs writable arrays, and no write ever reaches the file.
     array: Array = np.load(path, mmap_mode="c", allow_pickle=False)
     if list(array.shape) != entry["shape"] or array.dtype.str != entry["dtype"]:
-        raise ValueError(f"{path.name} is {array.dtype.str} {list(array.shape)}, unlike its header")
+        raise ValueError(f"{path.name} is {array.dtype.str} {list(array.shape)}, which differs from its header")
     return array
 
 
-def _write(folder: Path, name: str, signature: str, build: Build, progress: Progress | None) -> Arrays:
+def _write(folder: Path, name: str, signature: str, build: Build, progress: Progress | None) -> DecodedArrays:
     folder.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(folder.parent)
     unfinished = folder.parent / f".new-{secrets.token_hex(8)}"
@@ -117,7 +121,7 @@ def _write(folder: Path, name: str, signature: str, build: Build, progress: Prog
             allocated[key] = _new_file(unfinished / f"{key}.npy", shape)
             return allocated[key]
 
-        arrays = build(Work(allocate, progress))
+        arrays = build(DecodeContext(allocate, progress))
         entries = {}
         for key, array in arrays.named().items():
             path = unfinished / f"{key}.npy"
@@ -134,7 +138,7 @@ def _write(folder: Path, name: str, signature: str, build: Build, progress: Prog
                 sha256=_checksum(path),
             )
         header = dict(
-            format=FORMAT,
+            format=FORMAT_VERSION,
             dataset=name,
             signature=signature,
             num_classes=arrays.num_classes,
@@ -144,7 +148,9 @@ def _write(folder: Path, name: str, signature: str, build: Build, progress: Prog
             arrays=entries,
         )
         (unfinished / "header.json").write_text(json.dumps(header, indent=1))
-        mapped = _open(unfinished, signature)  # before others can replace it; a mapping outlives renaming and removal
+        mapped = _open(
+            unfinished, signature
+        )  # before another process can replace it; a mapping survives renaming and removal
         _publish(unfinished, folder)
         return mapped
     finally:
@@ -153,19 +159,19 @@ def _write(folder: Path, name: str, signature: str, build: Build, progress: Prog
 
 def _new_file(path: Path, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
     array: np.memmap[Any, Any] = np.lib.format.open_memmap(path, "w+", np.dtype(np.uint8), shape)
-    if hasattr(os, "posix_fallocate"):  # a full disk is an error here; later, in the mapping, it would kill the process
+    if hasattr(os, "posix_fallocate"):  # a full disk raises here; in the mapping it would kill the process
         with open(path, "r+b") as file:
             try:
                 os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
             except OSError as error:
-                if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # file systems that cannot reserve
+                if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # file systems without this call
                     raise
     return array
 
 
 def _publish(unfinished: Path, folder: Path) -> None:
-    """Puts the new folder in place of an old one, if any.  Whoever has the old files mapped keeps them."""
-    for _ in range(100):  # others may be doing the same
+    """Puts the new directory in place of an old one, if any.  Processes that have mapped the old files keep them."""
+    for _ in range(100):  # other processes may be doing the same
         try:
             os.rename(unfinished, folder)
             return
@@ -182,7 +188,7 @@ def _publish(unfinished: Path, folder: Path) -> None:
 def _remove_abandoned(parent: Path) -> None:
     for path in (*parent.glob(".new-*"), *parent.glob(".old-*")):
         with contextlib.suppress(OSError):
-            if time.time() - path.stat().st_mtime > ABANDONED:
+            if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
                 shutil.rmtree(path, ignore_errors=True)
 
 

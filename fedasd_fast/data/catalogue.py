@@ -1,4 +1,4 @@
-"""The datasets: what they are, where they come from, under which names they are looked for, and who reads them."""
+"""The catalogue of datasets: description, licence, downloads, file names, normalisation, and the reader of each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .idx import read_idx
 from .imagefolder import FolderOptions, ImageNet100Options, read_imagefolder
 from .images import ImageOptions
 from .npz import PathOptions, read_npz
-from .reader import Arrays
+from .reader import DecodedArrays
 from .tinyimagenet import read_tinyimagenet
 
 Channels = tuple[float, ...]
@@ -33,15 +33,15 @@ class Download:
 
 
 @dataclass(frozen=True)
-class Entry:
+class DatasetEntry:
     name: str
     description: str
     licence: str
-    read: Callable[..., Arrays] | None = None  # (files, options, work); None: made or shipped, not read from files
-    places: tuple[str, ...] = ()  # folders and archives looked for in data_dir, best first
+    read: Callable[..., DecodedArrays] | None = None  # (files, options, context); None: not read from files
+    paths: tuple[str, ...] = ()  # directories and archives to look for in data_dir, best first
     options: type[Any] = PathOptions
     downloads: Mapping[str, tuple[Download, ...]] = field(default_factory=dict)  # by variant, the default first
-    advice: str = ""  # how to come by it, where it cannot be downloaded
+    advice: str = ""  # how to obtain it if it cannot be downloaded
     normalisation: tuple[Channels, Channels] | None = None  # mean and std of each channel, of values in [0, 1]
     published: tuple[int, int] | None = None  # training and test samples
 
@@ -53,11 +53,11 @@ class Entry:
         return self.downloads[variant or next(iter(self.downloads))]
 
     def candidates(self, data_dir: Path, path: str | None) -> list[Path]:
-        """Where it may be; `data_dir` may also be the very folder that is looked for."""
+        """Where it may be; `data_dir` may also be the dataset's own directory."""
         if path is not None:
             return [data_dir / Path(path).expanduser()]
-        itself = [data_dir] if data_dir.name in self.places else []
-        return [data_dir / place for place in self.places] + itself
+        itself = [data_dir] if data_dir.name in self.paths else []
+        return [data_dir / path for path in self.paths] + itself
 
     def find(self, data_dir: Path, path: str | None = None) -> Path:
         candidates = self.candidates(data_dir, path)
@@ -65,9 +65,9 @@ class Entry:
             if candidate.exists():
                 return candidate
         if not candidates:
-            raise DatasetNotFound(f"{self.name} needs its place. {self.advice}")
+            raise DatasetNotFound(f"the path of {self.name} is not known. {self.advice}")
         looked = "".join(f"\n    {candidate}" for candidate in candidates)
-        raise DatasetNotFound(f"{self.name} is not there; looked for{looked}\n{self._remedy(data_dir)}")
+        raise DatasetNotFound(f"{self.name} was not found; looked for{looked}\n{self._remedy(data_dir)}")
 
     def _remedy(self, data_dir: Path) -> str:
         if not self.downloads:
@@ -75,12 +75,12 @@ class Entry:
         addresses = "".join(f"\n    {file.url}" for file in self.files())
         folder = (data_dir / self.files()[0].path).parent
         return (
-            f"Get it with\n    fedasd data get {self.name} --data-dir {data_dir}\n"
+            f"Download it with\n    fedasd data get {self.name} --data-dir {data_dir}\n"
             f"or put the published files into {folder}:{addresses}"
         )
 
 
-def find_entry(name: str) -> Entry:
+def find_entry(name: str) -> DatasetEntry:
     if name not in CATALOGUE:
         raise ConfigError(f"dataset = {name!r}{nearest(name, CATALOGUE)}")
     return CATALOGUE[name]
@@ -93,7 +93,7 @@ def _cifar(classes: int, folders: tuple[str, str], python_md5: str, binary_md5: 
         name=f"cifar{classes}",
         description=f"60,000 colour images of 32x32 in {classes} classes",
         licence="no formal licence; cite A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
-        places=(*folders, *(file for file, _ in archives.values())),
+        paths=(*folders, *(file for file, _ in archives.values())),
         downloads={key: (Download(file, base + file, md5),) for key, (file, md5) in archives.items()},
         published=(50_000, 10_000),
     )
@@ -105,10 +105,10 @@ def _idx(folder: str, base: str, md5s: tuple[str, str, str, str]) -> dict[str, A
     return dict(read=read_idx, downloads={"idx": files}, published=(60_000, 10_000))
 
 
-IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+IMAGENET_NORMALISATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 _ENTRIES = (
-    Entry(
+    DatasetEntry(
         **_cifar(
             10,
             ("cifar-10-batches-py", "cifar-10-batches-bin"),
@@ -118,7 +118,7 @@ _ENTRIES = (
         read=read_cifar10,
         normalisation=((0.491, 0.482, 0.447), (0.247, 0.243, 0.262)),
     ),
-    Entry(
+    DatasetEntry(
         **_cifar(
             100,
             ("cifar-100-python", "cifar-100-binary"),
@@ -128,12 +128,12 @@ _ENTRIES = (
         read=read_cifar100,
         normalisation=((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
     ),
-    Entry(
+    DatasetEntry(
         name="tinyimagenet",
         description="110,000 colour images of 64x64 in 200 classes (Tiny-ImageNet-200)",
-        licence="for non-commercial research, as ImageNet; made for Stanford's course CS231n",
+        licence="for non-commercial research, as ImageNet; from Stanford's course CS231n",
         read=read_tinyimagenet,
-        places=("tiny-imagenet-200", "tiny-imagenet-200.zip"),
+        paths=("tiny-imagenet-200", "tiny-imagenet-200.zip"),
         options=ImageOptions,
         downloads={
             "zip": (
@@ -144,32 +144,32 @@ _ENTRIES = (
                 ),
             )
         },
-        normalisation=IMAGENET,
+        normalisation=IMAGENET_NORMALISATION,
         published=(100_000, 10_000),
     ),
-    Entry(
+    DatasetEntry(
         name="imagenet100",
-        description="100 classes of ImageNet, in folders",
+        description="100 classes of ImageNet, one directory each",
         licence="for non-commercial research, by registration at image-net.org",
         read=read_imagefolder,
-        places=("imagenet100", "imagenet-100", "imagenet100.zip", "imagenet-100.zip"),
+        paths=("imagenet100", "imagenet-100", "imagenet100.zip", "imagenet-100.zip"),
         options=ImageNet100Options,
-        advice="Register at https://image-net.org/download-images, take the folders of the 100 classes you want, and "
-        "put them (or links to them) there as train/<class>/*.JPEG and val/<class>/*.JPEG.",
+        advice="Register at https://image-net.org/download-images, take the directories of the 100 classes you want, "
+        "and put them (or links to them) there as train/<class>/*.JPEG and val/<class>/*.JPEG.",
         normalisation=((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
     ),
-    Entry(
+    DatasetEntry(
         name="imagefolder",
         description="your own images: train/<class>/*.jpg and val/<class>/*.jpg (or test/)",
         licence="yours",
         read=read_imagefolder,
-        places=("imagefolder", "imagefolder.zip"),
+        paths=("imagefolder", "imagefolder.zip"),
         options=FolderOptions,
-        advice="Put your images there as train/<class>/*.jpg and val/<class>/*.jpg, or name another folder with "
-        "dataset_args.path=FOLDER.",
-        normalisation=IMAGENET,
+        advice="Put your images there as train/<class>/*.jpg and val/<class>/*.jpg, or name another directory with "
+        "dataset_args.path=DIRECTORY.",
+        normalisation=IMAGENET_NORMALISATION,
     ),
-    Entry(
+    DatasetEntry(
         **_idx(
             "fashion-mnist",
             "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
@@ -183,10 +183,14 @@ _ENTRIES = (
         name="fashionmnist",
         description="70,000 grey images of 28x28 in 10 classes of clothing",
         licence="MIT (Zalando SE); cite Xiao, Rasul and Vollgraf, Fashion-MNIST, 2017",
-        places=("fashion-mnist", "FashionMNIST/raw", "/usr/share/datasets/fashion-mnist"),  # the last one is Debian's
+        paths=(
+            "fashion-mnist",
+            "FashionMNIST/raw",
+            "/usr/share/datasets/fashion-mnist",
+        ),  # the last: Debian
         normalisation=((0.2860,), (0.3530,)),
     ),
-    Entry(
+    DatasetEntry(
         **_idx(
             "mnist",
             "https://ossci-datasets.s3.amazonaws.com/mnist/",
@@ -200,40 +204,40 @@ _ENTRIES = (
         name="mnist",
         description="70,000 grey images of 28x28 of handwritten digits",
         licence="usually given as CC BY-SA 3.0; cite LeCun, Bottou, Bengio and Haffner, 1998",
-        places=("mnist", "MNIST/raw"),
+        paths=("mnist", "MNIST/raw"),
         normalisation=((0.1307,), (0.3081,)),
     ),
-    Entry(
+    DatasetEntry(
         name="femnist",
         description="handwritten characters with their writers, as femnist.npz",
         licence="NIST's data is public domain; cite Caldas et al., LEAF, 2018",
         read=read_npz,
-        places=("femnist.npz",),
+        paths=("femnist.npz",),
         advice="Make the file from LEAF (https://leaf.cmu.edu) with numpy.savez: train_x uint8 [n, 28, 28], train_y, "
-        "train_users, test_x, test_y, num_classes=62; the help of fedasd_fast.data.npz describes them.",
+        "train_users, test_x, test_y, num_classes=62; the docstring of fedasd_fast.data.npz describes them.",
     ),
-    Entry(
+    DatasetEntry(
         name="npz",
         description="your own arrays in one .npz file, with users if there are any",
         licence="yours",
         read=read_npz,
-        advice="Name the file with dataset_args.path=FILE.npz; the help of fedasd_fast.data.npz describes its arrays.",
+        advice="Name the file with dataset_args.path=FILE.npz; the docstring of fedasd_fast.data.npz describes it.",
     ),
-    Entry(
+    DatasetEntry(
         name="digits",
-        description="1,797 grey images of 8x8 of handwritten digits, shipped inside scikit-learn",
+        description="1,797 grey images of 8x8 of handwritten digits, included in scikit-learn",
         licence="CC BY 4.0 (UCI, Optical Recognition of Handwritten Digits)",
         options=NoOptions,
-        advice="It is shipped inside scikit-learn: pip install 'fedasd-fast[simulation]'.",
+        advice="It is included in scikit-learn: pip install 'fedasd-fast[simulation]'.",
         normalisation=((0.3052,), (0.3760,)),  # of the training part
         published=(1_442, 355),
     ),
-    Entry(
+    DatasetEntry(
         name="synthetic",
-        description="mixtures of Gaussians for any number of clients, made when needed",
+        description="mixtures of Gaussians for any number of clients, generated on demand",
         licence="none needed",
         options=NoOptions,
-        advice="It is made when it is needed.",
+        advice="It is generated on demand.",
     ),
 )
 CATALOGUE = {entry.name: entry for entry in _ENTRIES}

@@ -1,8 +1,8 @@
-"""Data that lives on a GPU.
+"""Federated data in GPU memory.
 
 A copy from the host takes longer than a small client's local step, so what fits is copied once: the test set, and the
-training samples in the order of their clients, which makes `client(k)` a slice.  What is made when it is needed
-(synthetic samples), or takes too much of the device, is sent client by client.
+training samples in the order of their clients, which makes `client(k)` a slice.  Synthetic samples, and data that would
+take too much of the device, are sent client by client.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from .federated import FederatedData, PartitionedData, Samples
 from .host_to_device import send
 
 _log = logging.getLogger(__name__)
-_SHARE = 0.5  # of the free memory that data may take: the rest is for parameters, activations and sums
-_ROWS = 4096  # gathered at a time, so that the host never holds a second copy
+_MEMORY_FRACTION = 0.5  # of the free memory that data may take; the rest is for parameters, activations and sums
+_ROWS_PER_COPY = 4096  # so that the host never holds a second copy
 
 
 def on_device(data: FederatedData, device: torch.device) -> FederatedData:
-    """The same data with samples on `device`; on a CPU they are already."""
-    return ResidentData(data, device) if device.type == "cuda" else data
+    """The same data with its samples on `device`; unchanged for a CPU."""
+    return DeviceData(data, device) if device.type == "cuda" else data
 
 
 def free_memory(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0]
 
 
-class ResidentData(FederatedData):
-    """Sizes and label counts stay on the host, where they are asked for."""
+class DeviceData(FederatedData):
+    """Federated data with samples on a GPU; sizes and label counts stay on the host, where they are used."""
 
     def __init__(self, host: FederatedData, device: torch.device) -> None:
         self._host, self._device = host, device
         self.name, self.num_classes, self.input_shape = host.name, host.num_classes, host.input_shape
         self.sizes, self.mean, self.std, self.test = host.sizes, host.mean, host.std, host.test
         self._train: Samples | None = None
-        room = int(_SHARE * free_memory(device))
+        room = int(_MEMORY_FRACTION * free_memory(device))
         if self._fits("the test set", host.test.nbytes, room):
             self.test = Samples(host.test.inputs.to(device), host.test.targets.to(device))
             room -= host.test.nbytes
@@ -62,13 +62,13 @@ class ResidentData(FederatedData):
 
     @property
     def nbytes(self) -> int:
-        """Of the host's memory."""
+        """Memory of the host."""
         return self._host.nbytes
 
     def _fits(self, what: str, size: int, room: int) -> bool:
         if size > room:
             _log.warning(
-                "%s of %s (%.1f GB) stays on the host and is sent piece by piece: data may take %.1f GB of %s",
+                "%s of %s (%.1f GB) stays on the host and is sent in parts: data may take %.1f GB of %s",
                 what, self.name, size / 1e9, room / 1e9, self._device,
             )  # fmt: skip
         return size <= room
@@ -76,6 +76,6 @@ class ResidentData(FederatedData):
 
 def _gathered(source: Tensor, rows: Tensor, device: torch.device) -> Tensor:
     result = torch.empty((len(rows), *source.shape[1:]), dtype=source.dtype, device=device)
-    for to, part in zip(result.split(_ROWS), rows.split(_ROWS), strict=True):
+    for to, part in zip(result.split(_ROWS_PER_COPY), rows.split(_ROWS_PER_COPY), strict=True):
         to.copy_(source.index_select(0, part))
     return result

@@ -1,4 +1,4 @@
-"""Where data is looked for, and what to say when it is not there."""
+"""The data directory, and the error for a dataset that is not in it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ..common.schema import ConfigError
 
 
 class DatasetNotFound(ConfigError, FileNotFoundError):
-    """Says where the data was looked for and how to get it."""
+    """The message says where the dataset was looked for and how to obtain it."""
 
 
 def data_directory(data_dir: str | Path | None = None) -> Path:
-    """The given folder, else the environment's FEDASD_DATA, else fedasd_fast in XDG_DATA_HOME (~/.local/share)."""
+    """The given directory, else FEDASD_DATA of the environment, else fedasd_fast in XDG_DATA_HOME (~/.local/share)."""
     if data_dir is not None:
         return Path(data_dir).expanduser()
     if chosen := os.environ.get("FEDASD_DATA"):

@@ -1,7 +1,7 @@
-"""Downloads that survive dropped connections and interruptions, and are used only if their checksum is right.
+"""Downloads of datasets, resumed after dropped connections and interruptions, and verified by checksum.
 
-Bytes go to `<file>.part`; a note beside it says what the server called the file (ETag or Last-Modified), so that a
-later request continues only if it is still the same file.  Whatever was pieced together, the checksum decides.
+Bytes go to `<file>.part`; a note beside it has the server's validator of the file (ETag or Last-Modified), so that a
+later request resumes only if it is still the same file.  The checksum of the whole is always verified.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from .reader import DataError
 
 Report = Callable[[str, int, int | None], None]  # file, bytes so far, bytes in total if the server says
 
-ATTEMPTS = 5  # without a single new byte between them
-BACKOFF = 1.0  # seconds before the second attempt, doubled each time
-TIMEOUT = 60.0  # seconds without a byte
-BLOCK = 1 << 18
+MAX_ATTEMPTS = 5  # in a row without a new byte
+BACKOFF_SECONDS = 1.0  # before the second attempt, doubled each time
+TIMEOUT_SECONDS = 60.0  # without a byte
+BLOCK_BYTES = 1 << 18
 
 logger = logging.getLogger(__name__)
 
 
 class DownloadError(DataError):
-    """What could not be downloaded, and what to do instead."""
+    """A failed download; the message says what to do instead."""
 
 
-class _Dropped(Exception):
-    """Worth another attempt."""
+class _ConnectionDropped(Exception):
+    """A failure after which another attempt is made."""
 
 
 def get(
@@ -47,15 +47,17 @@ def get(
     url: str | None = None,
     variant: str | None = None,
 ) -> Path:
-    """Downloads a dataset's files into `data_dir` and returns the path of the archive (or of the files' folder).
+    """Downloads a dataset's files into `data_dir` and returns the path of the archive (or the files' directory).
 
-    `url` is another address: of the file itself, or, ending in a slash, of the folder that has the files.  `variant` is
-    one of the forms it is published in (CIFAR: python, binary).  Complete files are kept, partial ones continued.
+    `url` is another address: of the file itself, or, ending in a slash, of the files' directory.  `variant` is one of
+    the formats it is published in (CIFAR: python, binary).  Complete files are kept, partial ones resumed.
     """
     entry, folder = find_entry(name), data_directory(data_dir)
     files = entry.files(variant)
     if url is not None and len(files) > 1 and not url.endswith("/"):
-        raise DownloadError(f"url = {url}; {name} has {len(files)} files: give their folder, with a slash at the end")
+        raise DownloadError(
+            f"url = {url}; {name} has {len(files)} files: give their directory, with a slash at the end"
+        )
     for file in files:
         address = file.url if url is None else url + Path(file.path).name if url.endswith("/") else url
         fetch(address, folder / file.path, file, progress)
@@ -68,7 +70,7 @@ def fetch(url: str, target: Path, expected: Download, progress: Report | None = 
     if target.exists():
         if _md5(target) == expected.md5:
             return
-        logger.warning("%s does not have the published checksum and is downloaded again", target)
+        logger.warning("%s does not match the published checksum and is downloaded again", target)
     part = target.with_name(target.name + ".part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +84,7 @@ def fetch(url: str, target: Path, expected: Download, progress: Report | None = 
             _forget(part)
             if not (continued and again):
                 break
-            logger.warning("the pieces of %s do not fit together; it is downloaded from the beginning", url)
+            logger.warning("the resumed download of %s has a wrong checksum; starting from the beginning", url)
     except OSError as error:
         raise DownloadError(f"{target} cannot be written: {error}; what was downloaded is kept in {part}") from None
     raise DownloadError(
@@ -92,7 +94,7 @@ def fetch(url: str, target: Path, expected: Download, progress: Report | None = 
 
 
 def _attempts(url: str, part: Path, progress: Report | None) -> bool:
-    """Tries until the file is complete; whether it was pieced together from several requests."""
+    """Tries until the file is complete; returns whether it took more than one request."""
     failures, continued = 0, False
     while True:
         before = _size(part)
@@ -100,15 +102,15 @@ def _attempts(url: str, part: Path, progress: Report | None) -> bool:
         try:
             _request(url, part, progress)
             return continued
-        except _Dropped as error:
+        except _ConnectionDropped as error:
             failures = 1 if _size(part) > before else failures + 1
-            if failures >= ATTEMPTS:
+            if failures >= MAX_ATTEMPTS:
                 raise DownloadError(
                     f"{url}: {error}, {failures} times in a row; {_size(part):,} bytes are kept in {part}: "
-                    "the same command continues, or download it by other means and put it there as "
+                    "the same command resumes, or download the file by other means to "
                     f"{part.with_suffix('')}"
                 ) from None
-            delay = BACKOFF * 2 ** (failures - 1)
+            delay = BACKOFF_SECONDS * 2 ** (failures - 1)
             logger.info("%s: %s; next attempt in %g s", url, error, delay)
             time.sleep(delay)
 
@@ -121,24 +123,24 @@ def _request(url: str, part: Path, progress: Report | None) -> None:
         if validator := _read_note(part, url):
             headers["If-Range"] = validator
     try:
-        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
+        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_SECONDS)
     except urllib.error.HTTPError as error:
         with error:
-            if error.code == 416 and start:  # nothing after `start`: complete, or another file; the checksum tells
+            if error.code == 416 and start:  # nothing after `start`: complete, or another file; the checksum will tell
                 if error.headers.get("Content-Range") == f"bytes */{start}":
                     return
                 _forget(part)
-                raise _Dropped("the file has changed") from None
+                raise _ConnectionDropped("the file has changed") from None
             if error.code >= 500 or error.code in (408, 429):
-                raise _Dropped(f"the server answers {error.code} {error.reason}") from None
+                raise _ConnectionDropped(f"the server returned {error.code} {error.reason}") from None
             raise DownloadError(
-                f"{url}: the server answers {error.code} {error.reason}; give another address with --url"
+                f"{url}: the server returned {error.code} {error.reason}; give another address with --url"
             ) from None
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         if isinstance(reason, ssl.SSLCertVerificationError):
             raise DownloadError(f"{url}: the server's certificate is not trusted: {reason}") from None
-        raise _Dropped(f"no connection ({reason})") from None
+        raise _ConnectionDropped(f"no connection ({reason})") from None
     with response:
         _receive(response, url, part, start, progress)
 
@@ -148,9 +150,9 @@ def _receive(response: Any, url: str, part: Path, start: int, progress: Report |
         span = response.headers.get("Content-Range", "")
         if not span.startswith(f"bytes {start}-"):
             _forget(part)
-            raise _Dropped(f"the server sends {span!r} for bytes {start}-")
+            raise _ConnectionDropped(f"the server sends {span!r} for bytes {start}-")
     else:
-        start = 0  # it ignores ranges, or the file is another one by now
+        start = 0  # the server ignores ranges, or the file has changed
     length = response.headers.get("Content-Length")
     total = start + int(length) if length else None
     if start == 0:
@@ -159,9 +161,9 @@ def _receive(response: Any, url: str, part: Path, start: int, progress: Report |
         done = start
         while True:
             try:
-                block = response.read(BLOCK)
+                block = response.read(BLOCK_BYTES)
             except (OSError, http.client.HTTPException) as error:
-                raise _Dropped(f"the connection broke after {done:,} bytes ({error})") from None
+                raise _ConnectionDropped(f"the connection broke after {done:,} bytes ({error})") from None
             if not block:
                 break
             file.write(block)
@@ -169,7 +171,7 @@ def _receive(response: Any, url: str, part: Path, start: int, progress: Report |
             if progress:
                 progress(part.name.removesuffix(".part"), done, total)
     if total is not None and done < total:
-        raise _Dropped(f"the connection ended after {done:,} of {total:,} bytes")
+        raise _ConnectionDropped(f"the connection ended after {done:,} of {total:,} bytes")
 
 
 def _note(part: Path) -> Path:
@@ -200,7 +202,7 @@ def _size(path: Path) -> int:
 
 
 def _md5(path: Path) -> str:
-    digest = hashlib.md5(usedforsecurity=False)  # the publishers' choice; it guards against accidents only
+    digest = hashlib.md5(usedforsecurity=False)  # as published; it protects against accidents only
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)

@@ -1,7 +1,7 @@
-"""Samples, and how clients hold them.
+"""Federated data: the samples of each client, and the common test set.
 
-A population may be far larger than memory: only `sizes` has an entry for every client, and `client(k)` gathers or makes
-the samples of one client when they are needed.  It is a function of k alone, so threads may call it at once.
+A population may be far larger than memory: only `sizes` has an entry for every client, and `client(k)` gathers or
+generates the samples of one client when they are needed.  It is a function of k alone, so it is thread-safe.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Samples:
     targets: Tensor  # int64 [n]
 
     def __post_init__(self) -> None:
-        x, y = self.inputs, self.targets  # one object a client and round: messages are made only when needed
+        x, y = self.inputs, self.targets  # made for every client and round: messages are formatted only when needed
         if x.dtype != torch.uint8 and not x.is_floating_point():
             raise ValueError(f"inputs have dtype {x.dtype}; expected uint8 or a float")
         if x.dtype == torch.uint8 and x.dim() != 4:
@@ -50,7 +50,7 @@ class Dataset:
     num_classes: int
     mean: tuple[float, ...] | None = None  # of each channel, of inputs in [0, 1]; None for features
     std: tuple[float, ...] | None = None
-    users: Tensor | None = None  # int64 [n_train]: who each training sample belongs to, for the natural partition
+    users: Tensor | None = None  # int64 [n_train]: the user of each training sample, for the natural partition
 
     def __post_init__(self) -> None:
         for part, samples in (("train", self.train), ("test", self.test)):
@@ -64,7 +64,8 @@ class Dataset:
         shapes = [tuple(samples.inputs.shape[1:]) for samples in (self.train, self.test)]
         _require(shapes[0] == shapes[1], f"{self.name}: train samples are {shapes[0]}, test samples {shapes[1]}")
         _require(
-            (self.mean is None) == (self.std is None), f"{self.name}: give both mean and std of the channels, or none"
+            (self.mean is None) == (self.std is None),
+            f"{self.name}: give both mean and std of channels, or neither",
         )
         for label, values in (("mean", self.mean), ("std", self.std)):
             _require(
@@ -79,7 +80,7 @@ class Dataset:
 
 
 class FederatedData(ABC):
-    """What a simulation reads: the samples of any client, and the common test set."""
+    """The interface that the simulator reads data through."""
 
     name: str
     num_classes: int
@@ -116,14 +117,14 @@ class FederatedData(ABC):
 
 
 class PartitionedData(FederatedData):
-    """A dataset whose training samples are dealt out: client k has the rows parts[k]."""
+    """A dataset whose training samples are partitioned: client k has the rows parts[k]."""
 
     def __init__(self, dataset: Dataset, parts: Sequence[np.ndarray[Any, Any]]) -> None:
         sizes = np.array([len(part) for part in parts], dtype=np.int64)
-        _require(len(sizes) > 0, f"{dataset.name}: no client; expected at least one index array")
+        _require(len(sizes) > 0, f"{dataset.name}: there are no clients; expected at least one index array")
         _require(
             bool(sizes.all()),
-            f"{dataset.name}: client {int(sizes.argmin())} has no sample; use fewer clients, or drop the empty ones",
+            f"{dataset.name}: client {int(sizes.argmin())} has no samples; use fewer clients, or drop the empty ones",
         )
         rows = np.concatenate([np.asarray(part) for part in parts])
         _require(rows.dtype.kind in "iu", f"{dataset.name}: indices have dtype {rows.dtype}; expected whole numbers")
@@ -145,14 +146,14 @@ class PartitionedData(FederatedData):
         return Samples(train.inputs.index_select(0, rows), train.targets.index_select(0, rows))
 
     def rows(self, k: int) -> Tensor:
-        """Which training samples client k has: int64 [n_k]."""
+        """The rows of the training set that client k has: int64 [n_k]."""
         self._check_client(k)
         end = int(self._ends[k])
         return self._rows[end - int(self.sizes[k]) : end]
 
     @property
     def all_rows(self) -> Tensor:
-        """Of all clients, one after the other."""
+        """The rows of all clients, one client after the other."""
         return self._rows
 
     def label_counts(self, k: int) -> Tensor:

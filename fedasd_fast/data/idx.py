@@ -1,4 +1,4 @@
-"""MNIST's idx files, gzipped or not, under any of their usual names; Fashion-MNIST comes in the same form."""
+"""MNIST and Fashion-MNIST: idx files, gzipped or not, under any of their usual names."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 
 from .archives import Files
-from .reader import Array, Arrays, DataError, Work, check_labels
+from .reader import Array, DataError, DecodeContext, DecodedArrays, check_labels
 
 
-def read_idx(files: Files, options: Any, work: Work) -> Arrays:
-    return Arrays(*_split(files, "train"), *_split(files, "t10k"), num_classes=10)
+def read_idx(files: Files, options: Any, context: DecodeContext) -> DecodedArrays:
+    return DecodedArrays(*_split(files, "train"), *_split(files, "t10k"), num_classes=10)
 
 
 def _split(files: Files, split: str) -> tuple[Array, Array]:
     x, where = _file(files, f"{split}-images", 3)
     y, where_labels = _file(files, f"{split}-labels", 1)
     if len(x) != len(y):
-        raise DataError(f"{where} has {len(x)} images, but {where_labels} has {len(y)} labels; get both again")
+        raise DataError(f"{where} has {len(x)} images, but {where_labels} has {len(y)} labels; download both again")
     check_labels(y, 10, where_labels)
     return x[:, None], y.astype(np.int64)
 
@@ -35,12 +35,12 @@ def _file(files: Files, stem: str, dimensions: int) -> tuple[Array, str]:
         try:
             content = gzip.decompress(content)
         except (OSError, EOFError, zlib.error) as error:
-            raise DataError(f"{where} is damaged or incomplete ({error}); delete it and get it again") from None
+            raise DataError(f"{where} is damaged or incomplete ({error}); delete it and download it again") from None
     return parse(content, dimensions, where), where
 
 
 def parse(content: bytes, dimensions: int, where: str) -> Array:
-    """Two zero bytes, 8 for unsigned bytes, the number of dimensions; each of them as 4 bytes; the values."""
+    """Two zero bytes, 8 for unsigned bytes, the number of dimensions; the size of each as 4 bytes; then the values."""
     header = 4 + 4 * dimensions
     magic = bytes([0, 0, 8, dimensions])
     if len(content) < header or content[:4] != magic:
@@ -50,6 +50,6 @@ def parse(content: bytes, dimensions: int, where: str) -> Array:
     if len(content) - header != expected:
         raise DataError(
             f"{where} has {len(content) - header} values; its header says {list(shape)}, which is {expected}: "
-            "it is damaged or incomplete; delete it and get it again"
+            "it is damaged or incomplete; delete it and download it again"
         )
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)

@@ -1,4 +1,4 @@
-"""Any images sorted into folders: train/<class>/... and val/<class>/... (or test/), ImageNet-100 among them.
+"""Images sorted into one directory for each class: train/<class>/... and val/<class>/... (or test/); ImageNet-100 too.
 
 Classes are numbered in the order of their sorted names in `train`.
 """
@@ -11,7 +11,7 @@ import numpy as np
 
 from .archives import Files
 from .images import ImageOptions, decode_all, is_image
-from .reader import Array, Arrays, DataError, Work
+from .reader import Array, DataError, DecodeContext, DecodedArrays
 
 TEST_FOLDERS = ("val", "test", "validation")
 
@@ -27,13 +27,13 @@ class ImageNet100Options(ImageOptions):
     image_size: int = 224
 
 
-def read_imagefolder(files: Files, options: ImageOptions, work: Work) -> Arrays:
+def read_imagefolder(files: Files, options: ImageOptions, context: DecodeContext) -> DecodedArrays:
     train = _images(files, "train")
     if not train:
         raise DataError(f"{files.where('train')} has no images; expected train/<class>/*.jpg (or .png, .webp, ...)")
     test = next((names for folder in TEST_FOLDERS if (names := _images(files, folder))), [])
     if not test:
-        raise DataError(f"{files.path} has no images to test with; expected val/<class>/*.jpg or test/<class>/*.jpg")
+        raise DataError(f"{files.path} has no test images; expected val/<class>/*.jpg or test/<class>/*.jpg")
     number = {name: label for label, name in enumerate(sorted({_class_of(name) for name in train}))}
     for name in test:
         if _class_of(name) not in number:
@@ -42,8 +42,8 @@ def read_imagefolder(files: Files, options: ImageOptions, work: Work) -> Arrays:
     def labels(names: list[str]) -> Array:
         return np.array([number[_class_of(name)] for name in names], np.int64)
 
-    arrays = decode_all(files, {"train_x": train, "test_x": test}, options.image_size, work)
-    return Arrays(arrays["train_x"], labels(train), arrays["test_x"], labels(test), len(number))
+    arrays = decode_all(files, {"train_x": train, "test_x": test}, options.image_size, context)
+    return DecodedArrays(arrays["train_x"], labels(train), arrays["test_x"], labels(test), len(number))
 
 
 def _images(files: Files, folder: str) -> list[str]:

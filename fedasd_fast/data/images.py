@@ -1,4 +1,4 @@
-"""Image files into one uint8 array [n, 3, size, size], decoded by several threads (Pillow works outside the GIL)."""
+"""Decodes image files into one uint8 array [n, 3, size, size], in several threads (Pillow releases the GIL)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 
 from ..common.schema import ConfigError
 from .archives import Files
-from .reader import Array, DataError, Work, optional
+from .reader import Array, DataError, DecodeContext, import_optional
 
-ENDINGS = (".jpeg", ".jpg", ".png", ".bmp", ".ppm", ".webp")
-FORMATS = ("JPEG", "PNG", "BMP", "PPM", "WEBP")
-BLOCK = 64  # images a thread decodes at a time
+IMAGE_EXTENSIONS = (".jpeg", ".jpg", ".png", ".bmp", ".ppm", ".webp")
+IMAGE_FORMATS = ("JPEG", "PNG", "BMP", "PPM", "WEBP")
+BLOCK_IMAGES = 64  # decoded by a thread at a time
 
 
 @dataclass(frozen=True)
@@ -30,19 +30,19 @@ class ImageOptions:
 
 
 def is_image(name: str) -> bool:
-    return name.lower().endswith(ENDINGS)
+    return name.lower().endswith(IMAGE_EXTENSIONS)
 
 
-def decode_all(files: Files, splits: dict[str, Sequence[str]], size: int, work: Work) -> dict[str, Array]:
-    """Of each split, the named files, in order."""
-    pillow = optional("PIL.Image")
-    arrays = {split: work.allocate(split, (len(names), 3, size, size)) for split, names in splits.items()}
-    blocks = [(split, start) for split, names in splits.items() for start in range(0, len(names), BLOCK)]
+def decode_all(files: Files, splits: dict[str, Sequence[str]], size: int, context: DecodeContext) -> dict[str, Array]:
+    """One array for each split, with the named files in order."""
+    pillow = import_optional("PIL.Image")
+    arrays = {split: context.allocate(split, (len(names), 3, size, size)) for split, names in splits.items()}
+    blocks = [(split, start) for split, names in splits.items() for start in range(0, len(names), BLOCK_IMAGES)]
     total, done = sum(map(len, splits.values())), 0
 
     def decode_block(block: tuple[str, int]) -> int:
         split, start = block
-        names = splits[split][start : start + BLOCK]
+        names = splits[split][start : start + BLOCK_IMAGES]
         for row, name in enumerate(names, start):
             arrays[split][row] = decode(files.read(name), size, files.where(name), pillow)
         return len(names)
@@ -51,8 +51,8 @@ def decode_all(files: Files, splits: dict[str, Sequence[str]], size: int, work: 
         try:
             for count in pool.map(decode_block, blocks):
                 done += count
-                if work.progress:
-                    work.progress(done, total)
+                if context.progress:
+                    context.progress(done, total)
         except BaseException:
             pool.shutdown(cancel_futures=True)  # one bad file: no need to decode the rest first
             raise
@@ -60,11 +60,11 @@ def decode_all(files: Files, splits: dict[str, Sequence[str]], size: int, work: 
 
 
 def decode(content: bytes, size: int, where: str, pillow: Any) -> Array:
-    """RGB (grey is repeated); the shorter side is resized to `size`, then the centre is cut out."""
+    """RGB (grey images are repeated three times); the shorter side is resized to `size`, then the centre is cropped."""
     try:
-        with pillow.open(io.BytesIO(content), formats=FORMATS) as opened:
+        with pillow.open(io.BytesIO(content), formats=IMAGE_FORMATS) as opened:
             image = opened.convert("RGB")
-    except Exception as error:  # Pillow's decoders raise nearly anything on garbage
+    except Exception as error:  # Pillow's decoders raise nearly any type on damaged files
         raise DataError(f"{where} is not a readable image ({error}); replace or remove it") from None
     width, height = image.size
     if (width, height) != (size, size):

@@ -1,4 +1,4 @@
-"""Datasets by name, and the federated data that a configuration asks for."""
+"""Loads datasets by name, and the federated data of a configuration."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ..common.schema import ConfigError, build
 from ..config import Config
 from .archives import Files, open_files
 from .cache import cached
-from .catalogue import Entry, find_entry
+from .catalogue import DatasetEntry, find_entry
 from .digits import read_digits
 from .directory import data_directory
 from .federated import Dataset, FederatedData, PartitionedData, Samples
 from .partition import partition
-from .reader import Arrays, Progress, Work
+from .reader import DecodeContext, DecodedArrays, Progress
 from .synthetic import SyntheticData
 
 logger = logging.getLogger(__name__)
-NOT_DECODING = ("path", "mean", "std")  # options that leave the decoded arrays as they are
+OPTIONS_AFTER_DECODING = ("path", "mean", "std")  # which the decoded arrays do not depend on
 
 
 def load_dataset(
@@ -31,12 +31,12 @@ def load_dataset(
 ) -> Dataset:
     """A dataset by its name in the catalogue; `args` are its options (path, image_size, ...).
 
-    `data_dir` is by default the environment's FEDASD_DATA, else ~/.local/share/fedasd_fast.  Images are decoded once,
+    `data_dir` is by default FEDASD_DATA of the environment, else ~/.local/share/fedasd_fast.  Images are decoded once,
     then mapped from a cache; `progress(done, total)` is called while they are decoded.
     """
     entry = find_entry(name)
     if name == "synthetic":
-        raise ConfigError("dataset = 'synthetic' is made for its clients: use federate(config) or SyntheticData")
+        raise ConfigError("dataset = 'synthetic' is generated client by client: use federate(config) or SyntheticData")
     options = build(entry.options, args, "dataset_args")
     arrays = read_digits() if name == "digits" else _from_files(entry, data_directory(data_dir), options, progress)
     for notice in _notices(entry, arrays):
@@ -54,17 +54,17 @@ def load_dataset(
 
 
 def federate(config: Config, *, progress: Progress | None = None) -> FederatedData:
-    """The clients' data as `config` says, a function of its data settings and seed."""
+    """The clients' data, a function of the data settings and the seed of `config`."""
     if config.dataset == "synthetic":
         if config.dataset_args:
             raise ConfigError(
-                f"dataset_args = {config.dataset_args} with dataset = synthetic; its options are synthetic.*"
+                f"dataset_args = {config.dataset_args} with dataset = synthetic; use its settings synthetic.* instead"
             )
         return SyntheticData(config.synthetic, config.clients, config.partition, config.seed, config.size_sigma)
     dataset = load_dataset(config.dataset, config.data_dir, progress=progress, **config.dataset_args)
     if config.partition == "natural" and dataset.users is None:
         raise ConfigError(
-            f"partition = natural, but {config.dataset} does not say whose its samples are; use dirichlet_<delta>, "
+            f"partition = natural, but {config.dataset} has no user ids; use dirichlet_<delta>, "
             "iid or shards_<n>, or a dataset with users: femnist, or npz with train_users"
         )
     parts = partition(
@@ -79,35 +79,35 @@ def federate(config: Config, *, progress: Progress | None = None) -> FederatedDa
     return PartitionedData(dataset, parts)
 
 
-def _from_files(entry: Entry, data_dir: Path, options: Any, progress: Progress | None) -> Arrays:
+def _from_files(entry: DatasetEntry, data_dir: Path, options: Any, progress: Progress | None) -> DecodedArrays:
     assert entry.read is not None
     files: Files = open_files(entry.find(data_dir, options.path))
     read = entry.read
 
-    def decode(work: Work) -> Arrays:
-        return read(files, options, work)
+    def decode(context: DecodeContext) -> DecodedArrays:
+        return read(files, options, context)
 
-    decoding = {key: value for key, value in dataclasses.asdict(options).items() if key not in NOT_DECODING}
+    decoding = {key: value for key, value in dataclasses.asdict(options).items() if key not in OPTIONS_AFTER_DECODING}
     return cached(entry.name, files, decoding, data_dir, decode, progress)
 
 
-def _notices(entry: Entry, arrays: Arrays) -> list[str]:
+def _notices(entry: DatasetEntry, arrays: DecodedArrays) -> list[str]:
     found = len(arrays.train_y), len(arrays.test_y)
     notices = list(arrays.notices)
     if entry.published and found != entry.published and not notices:
         whole = entry.published
         notices.append(
-            f"{found[0]} training and {found[1]} test samples; the published set has {whole[0]} and {whole[1]}"
+            f"{found[0]} training and {found[1]} test samples; the published dataset has {whole[0]} and {whole[1]}"
         )
     return notices
 
 
 def _normalisation(
-    entry: Entry, options: Any, arrays: Arrays
+    entry: DatasetEntry, options: Any, arrays: DecodedArrays
 ) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
     mean, std = getattr(options, "mean", None), getattr(options, "std", None)
     if (mean is None) != (std is None):
-        raise ConfigError("dataset_args has only one of mean and std; give both, or none")
+        raise ConfigError("dataset_args has only one of mean and std; give both, or neither")
     if mean is not None:
         return mean, std
     if arrays.mean is not None or entry.normalisation is None:

@@ -1,8 +1,8 @@
-"""A user's own data in one .npz file, with users where there are any (FEMNIST and the like).
+"""The user's own data in one .npz file, optionally with user ids (for instance FEMNIST).
 
     train_x, test_x    uint8 [n, H, W] or [n, C, H, W] images with C = 1 or 3, or floats [n, ...] (features)
     train_y, test_y    whole numbers [n], classes 0 .. num_classes - 1
-    train_users        optional, [n]: who wrote each training sample, numbers or text; needed for `partition: natural`
+    train_users        optional, [n]: the user of each training sample, a number or a string; for `partition: natural`
     num_classes        optional: a number; otherwise the largest label + 1
     mean, std          optional, images only: of each channel, of values in [0, 1]; otherwise of the training images
 
@@ -22,10 +22,10 @@ import numpy as np
 
 from ..common.schema import nearest
 from .archives import Files
-from .reader import Array, Arrays, DataError, Work, check_labels
+from .reader import Array, DataError, DecodeContext, DecodedArrays, check_labels
 
-NEEDED = ("train_x", "train_y", "test_x", "test_y")
-OPTIONAL = ("train_users", "num_classes", "mean", "std")
+REQUIRED_ARRAYS = ("train_x", "train_y", "test_x", "test_y")
+OPTIONAL_ARRAYS = ("train_users", "num_classes", "mean", "std")
 
 
 @dataclass(frozen=True)
@@ -33,20 +33,22 @@ class PathOptions:
     path: str | None = None  # of the data, in data_dir or absolute
 
 
-def read_npz(files: Files, options: Any, work: Work) -> Arrays:
+def read_npz(files: Files, options: Any, context: DecodeContext) -> DecodedArrays:
     where = str(files.path)
     content = _content(files)
     for name in content:
-        if name not in NEEDED + OPTIONAL:
-            raise DataError(f"{where} has an unknown array {name}{nearest(name, NEEDED + OPTIONAL)}")
-    for name in NEEDED:
+        if name not in REQUIRED_ARRAYS + OPTIONAL_ARRAYS:
+            raise DataError(f"{where} has an unknown array {name}{nearest(name, REQUIRED_ARRAYS + OPTIONAL_ARRAYS)}")
+    for name in REQUIRED_ARRAYS:
         if name not in content:
-            raise DataError(f"{where} has no array {name}; expected {', '.join(NEEDED)}")
+            raise DataError(f"{where} has no array {name}; expected {', '.join(REQUIRED_ARRAYS)}")
     train_x, test_x = (_inputs(content[name], f"{where}: {name}") for name in ("train_x", "test_x"))
     train_y, test_y = (_labels(content[name], f"{where}: {name}") for name in ("train_y", "test_y"))
     for split, x, y in (("train", train_x, train_y), ("test", test_x, test_y)):
         if len(x) != len(y) or not len(x):
-            raise DataError(f"{where} has {len(x)} {split}_x and {len(y)} {split}_y; expected as many of both, not 0")
+            raise DataError(
+                f"{where} has {len(x)} {split}_x and {len(y)} {split}_y; expected the same number of both, and not 0"
+            )
     if train_x.shape[1:] != test_x.shape[1:] or train_x.dtype != test_x.dtype:
         raise DataError(
             f"{where}: train_x is {train_x.dtype} {train_x.shape[1:]}, test_x {test_x.dtype} {test_x.shape[1:]}"
@@ -56,7 +58,7 @@ def read_npz(files: Files, options: Any, work: Work) -> Arrays:
     check_labels(test_y, classes, f"{where}: test_y")
     mean, std = _normalisation(content, train_x, where)
     users = _users(content.get("train_users"), len(train_y), where)
-    return Arrays(train_x, train_y, test_x, test_y, classes, mean, std, users)
+    return DecodedArrays(train_x, train_y, test_x, test_y, classes, mean, std, users)
 
 
 def _content(files: Files) -> dict[str, Array]:
@@ -92,7 +94,7 @@ def _users(users: Array | None, n: int, where: str) -> Array | None:
     if users is None:
         return None
     if users.shape != (n,) or users.dtype.kind not in "iuUS":
-        raise DataError(f"{where}: train_users is {users.dtype} {list(users.shape)}; expected {n} numbers or texts")
+        raise DataError(f"{where}: train_users is {users.dtype} {list(users.shape)}; expected {n} numbers or strings")
     return np.unique(users, return_inverse=True)[1].astype(np.int64).reshape(-1)
 
 
@@ -100,10 +102,12 @@ def _normalisation(
     content: dict[str, Array], x: Array, where: str
 ) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
     if ("mean" in content) != ("std" in content):
-        raise DataError(f"{where} has only one of mean and std; give both, or none")
+        raise DataError(f"{where} has only one of mean and std; give both, or neither")
     if x.dtype != np.uint8:
         if "mean" in content:
-            raise DataError(f"{where} has mean and std, but features; normalise them before you save them")
+            raise DataError(
+                f"{where} has mean and std, but its inputs are not images; normalise features before saving them"
+            )
         return None, None
     if "mean" not in content:
         return channel_statistics(x)
@@ -118,8 +122,8 @@ def channel_statistics(x: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
     values = np.arange(256) / 255
     means, stds = [], []
     for channel in range(x.shape[1]):
-        share = np.bincount(x[:, channel].reshape(-1), minlength=256) / x[:, channel].size
-        mean = float(share @ values)
+        proportion = np.bincount(x[:, channel].reshape(-1), minlength=256) / x[:, channel].size
+        mean = float(proportion @ values)
         means.append(mean)
-        stds.append(float(share @ (values - mean) ** 2) ** 0.5 or 1.0)  # a constant channel is left as it is
+        stds.append(float(proportion @ (values - mean) ** 2) ** 0.5 or 1.0)  # a constant channel is not scaled
     return tuple(means), tuple(stds)

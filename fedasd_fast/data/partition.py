@@ -1,21 +1,22 @@
-"""Dealing the samples of one training set out to clients.
+"""Partitions of a training set among clients: Dirichlet, IID, shards, or by user.
 
 `dirichlet_<delta>` is the balanced procedure of the FedDyn and ASD experiments: every client has floor(N / K) samples
-and a label prior pi_k ~ Dir(delta, ..., delta); until all are full, a client that is not is picked at random, draws a
-class from pi_k, and takes a sample of that class.  A class that has run out is drawn no more: pi_k is renormalised over
-the others, which is the distribution of redrawing until a class is left, but always ends.
+and a label distribution pi_k ~ Dir(delta, ..., delta).  Repeatedly, a client that is not yet full is chosen at random,
+draws a class from pi_k, and takes a sample of that class, until all are full.  A class that has run out is not drawn
+again: pi_k is renormalised over the others.  (Redrawing until a class with samples comes up gives the same
+distribution, but may never end.)
 
 Here the same distribution is drawn without the loop over samples:
 
-* Who picks when.  If every client picks at the times of a Poisson process of rate 1 and stops when full, the next to
-  pick is at any time uniform among those not full (the process has no memory).  So the order of the picks is the order
-  of n_k cumulated exponentials for each client k.
-* What is picked.  Classes are drawn for all picks at once, as if none ran out.  Up to the pick that asks for a class
-  with nothing left all of them stand.  From there on the picks of that class are redrawn from the renormalised priors;
-  the others stay, for a draw that is not of that class already has the renormalised distribution.  And so on, at most
-  once for each class.
-* Priors are kept as logarithms, so however small delta is, those of a client are never all zero, not even over the
-  last class that is left.
+* Order of the clients' draws.  If every client draws at the times of a Poisson process of rate 1 and stops when full,
+  the next client to draw is always uniform among those not full (the process has no memory).  So the order is that of
+  n_k cumulated exponential times for each client k.
+* Classes.  They are drawn for all draws at once, as if no class ran out.  All of them are valid up to the first draw of
+  a class with nothing left.  From there on, the draws of that class are repeated with the renormalised distributions;
+  the others stay, because a draw that is not of that class already has the renormalised distribution.  This is repeated
+  at most once for each class.
+* Distributions are kept as logarithms, so however small delta is, those of a client are never all zero, not even over
+  the last class that is left.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def parse_spec(spec: str) -> tuple[str, float]:
 
 
 def client_sizes(samples: int, clients: int, sigma: float, rng: np.random.Generator) -> Array:
-    """floor(N / K) for all, or 1 + log-normal shares of the rest; never more than N together."""
+    """floor(N / K) for all, or 1 + a log-normal proportion of the rest; never more than N in total."""
     if sigma == 0:
         return np.full(clients, samples // clients)
     logs = sigma * rng.standard_normal(clients)
@@ -89,38 +90,38 @@ def log_dirichlet(delta: float, shape: tuple[int, ...], rng: np.random.Generator
 
     A Gamma(delta) variable is a Gamma(delta + 1) one times U^(1 / delta); its logarithm does not underflow.
     """
-    delta = max(delta, 1e-300)  # smaller ones are the same in effect, and would overflow even the logarithm
+    delta = max(delta, 1e-300)  # smaller values have the same effect, and would overflow even the logarithm
     logs = np.log(rng.standard_gamma(delta + 1, shape)) + np.log1p(-rng.random(shape)) / delta
     shifted: Array = logs - logs.max(axis=-1, keepdims=True)
     return shifted
 
 
 def _dirichlet(labels: Array, log_prior: Array, sizes: Array, rng: np.random.Generator) -> list[Array]:
-    who = _order_of_picks(sizes, rng)
+    drawing = _order_of_draws(sizes, rng)
     left = np.bincount(labels, minlength=log_prior.shape[1])
-    what = _draw_classes(log_prior, who, left > 0, rng)
+    drawn_classes = _draw_classes(log_prior, drawing, left > 0, rng)
     start = 0
     while True:
-        order, rank = _rank_by_class(what[start:])
-        beyond = order[rank >= left[what[start:][order]]]
+        order, rank = _rank_by_class(drawn_classes[start:])
+        beyond = order[rank >= left[drawn_classes[start:][order]]]
         if len(beyond) == 0:
             break
         first = start + int(beyond.min())
-        left = left - np.bincount(what[start:first], minlength=len(left))
+        left = left - np.bincount(drawn_classes[start:first], minlength=len(left))
         start = first
-        redraw = start + np.flatnonzero(left[what[start:]] == 0)
-        what[redraw] = _draw_classes(log_prior, who[redraw], left > 0, rng)
-    # The j-th pick of a class gets the j-th of its samples in random order.
+        redraw = start + np.flatnonzero(left[drawn_classes[start:]] == 0)
+        drawn_classes[redraw] = _draw_classes(log_prior, drawing[redraw], left > 0, rng)
+    # The j-th draw of a class gets the j-th of its samples in random order.
     shuffled = rng.permutation(len(labels))
     pools = shuffled[np.argsort(labels[shuffled], kind="stable")]
     starts = np.cumsum(np.bincount(labels, minlength=len(left))) - np.bincount(labels, minlength=len(left))
-    order, rank = _rank_by_class(what)
-    rows = np.empty(len(who), dtype=np.int64)
-    rows[order] = pools[starts[what[order]] + rank]
-    return _split(rows[np.lexsort((rows, who))], sizes)
+    order, rank = _rank_by_class(drawn_classes)
+    rows = np.empty(len(drawing), dtype=np.int64)
+    rows[order] = pools[starts[drawn_classes[order]] + rank]
+    return _split(rows[np.lexsort((rows, drawing))], sizes)
 
 
-def _order_of_picks(sizes: Array, rng: np.random.Generator) -> Array:
+def _order_of_draws(sizes: Array, rng: np.random.Generator) -> Array:
     clients = np.repeat(np.arange(len(sizes)), sizes)
     gaps = rng.standard_exponential(len(clients))
     times = np.cumsum(gaps)
@@ -129,14 +130,14 @@ def _order_of_picks(sizes: Array, rng: np.random.Generator) -> Array:
     return clients[np.argsort(times, kind="stable")]
 
 
-def _draw_classes(log_prior: Array, who: Array, allowed: Array, rng: np.random.Generator) -> Array:
-    """One class for each entry of `who`, from that client's prior over the allowed classes."""
-    clients, row = np.unique(who, return_inverse=True)
+def _draw_classes(log_prior: Array, drawing: Array, allowed: Array, rng: np.random.Generator) -> Array:
+    """One class for each client in `drawing`, from its label distribution over the allowed classes."""
+    clients, row = np.unique(drawing, return_inverse=True)
     logs = np.where(allowed, log_prior[clients], -np.inf)
-    shares = np.exp(logs - logs.max(axis=1, keepdims=True))
-    cdf = np.cumsum(shares, axis=1)
+    proportions = np.exp(logs - logs.max(axis=1, keepdims=True))
+    cdf = np.cumsum(proportions, axis=1)
     cdf /= cdf[:, -1:]
-    # All clients in one search: the distribution function of the i-th is raised by i.  A class without a share adds
+    # All clients in one search: i is added to the distribution function of the i-th.  A class of probability 0 adds
     # nothing to it and is never the first to exceed a point, and the point stays below the end of its own client.
     point = np.minimum(row + rng.random(len(row)), np.nextafter(row + 1.0, 0.0))
     found = np.searchsorted((cdf + np.arange(len(clients))[:, None]).ravel(), point, side="right")
@@ -171,15 +172,14 @@ def _shards(labels: Array, clients: int, each: int, rng: np.random.Generator) ->
         )
     rows = rng.permutation(len(labels))
     rows = rows[np.argsort(labels[rows], kind="stable")][: length * clients * each]
-    dealt = rows.reshape(clients * each, length)[rng.permutation(clients * each)]
-    return list(np.sort(dealt.reshape(clients, each * length), axis=1))
+    assigned = rows.reshape(clients * each, length)[rng.permutation(clients * each)]
+    return list(np.sort(assigned.reshape(clients, each * length), axis=1))
 
 
 def _natural(users: ArrayLike | None, samples: int, clients: int) -> list[Array]:
     if users is None:
         raise ConfigError(
-            "partition = natural, but this dataset does not say whose its samples are; use one with user ids, or "
-            "partition = dirichlet_<delta>"
+            "partition = natural, but this dataset has no user ids; use one that has, or partition = dirichlet_<delta>"
         )
     ids = np.asarray(users)
     if ids.shape != (samples,):

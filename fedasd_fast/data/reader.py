@@ -1,4 +1,4 @@
-"""What readers produce: decoded arrays, before they become a `Dataset`; and the errors they raise."""
+"""What dataset readers share: the arrays that they return, the context that they run in, and their error class."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ Progress = Callable[[int, int], None]  # done, total
 
 
 class DataError(ValueError):
-    """A file that is not what it should be; the message names the file and the remedy."""
+    """A damaged or unexpected file; the message names the file and the remedy."""
 
 
 @dataclass(frozen=True)
-class Arrays:
+class DecodedArrays:
+    """A dataset as numpy arrays, before it becomes a `Dataset`."""
+
     train_x: Array  # uint8 [n, C, H, W], or float32 [n, ...]
     train_y: Array  # int64 [n]
     test_x: Array
     test_y: Array
     num_classes: int
-    mean: tuple[float, ...] | None = None  # of the file's own; None: the catalogue knows
+    mean: tuple[float, ...] | None = None  # if the file gives them; None: those of the catalogue
     std: tuple[float, ...] | None = None
     users: Array | None = None  # int64 [n_train]
-    notices: tuple[str, ...] = ()  # what is unusual about this copy, for the user's eyes
+    notices: tuple[str, ...] = ()  # what is unusual about this copy: shown to the user as warnings
 
     def named(self) -> dict[str, Array]:
         arrays = {"train_x": self.train_x, "train_y": self.train_y, "test_x": self.test_x, "test_y": self.test_y}
@@ -35,8 +37,8 @@ class Arrays:
 
 
 @dataclass(frozen=True)
-class Work:
-    """How a reader works: large arrays are allocated straight in the cache's files, so that they need no memory."""
+class DecodeContext:
+    """Where a reader allocates large arrays (in the files of the cache, so that they take no memory) and reports to."""
 
     allocate: Callable[[str, tuple[int, ...]], Array] = lambda name, shape: np.empty(shape, np.uint8)
     progress: Progress | None = None
@@ -46,11 +48,11 @@ def check_labels(labels: Array, num_classes: int, where: str) -> None:
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < num_classes:
         raise DataError(
             f"{where} has labels {labels.min()} .. {labels.max()}; expected 0 .. {num_classes - 1}: "
-            "the file is damaged, or of another dataset"
+            "the file is damaged, or from another dataset"
         )
 
 
-def optional(module: str) -> Any:
+def import_optional(module: str) -> Any:
     """A module of the `simulation` extra, imported only when a dataset needs it."""
     try:
         return importlib.import_module(module)

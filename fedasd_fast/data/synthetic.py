@@ -1,8 +1,8 @@
-"""Samples from nowhere: any number of clients, classes and dimensions, made when they are asked for.
+"""Synthetic data for any number of clients, classes and dimensions, generated on demand.
 
-Every class is a mixture of Gaussians around centres of its own.  A client's samples are a function of the seed and its
-number only, so nothing need be kept for a client but its size, and a million of them take a few megabytes.  The samples
-of those who are asked first are kept while there is room: making them takes longer than a small network's local step.
+Every class is a mixture of Gaussians around its own centres.  A client's samples are a function of the seed and the
+client's number only, so only its size is stored, and a million clients take a few megabytes.  The samples of the first
+clients to train are kept while there is room: generating them takes longer than a small network's local step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _KEPT_BYTES = 64 * 2**20
 
 
 class SyntheticData(FederatedData):
-    """Labels follow a prior of each client: Dir(delta) for dirichlet_<delta>, n classes for shards_<n>, all for iid."""
+    """Each client has its own label distribution: drawn from Dir(delta) for dirichlet_<delta>, uniform over n random
+    classes for shards_<n>, and uniform over all for iid."""
 
     def __init__(
         self, settings: Synthetic, clients: int, partition_spec: str, seed: int, size_sigma: float = 0.0
@@ -32,11 +33,11 @@ class SyntheticData(FederatedData):
         self._kind, self._value = parse_spec(partition_spec)
         if self._kind == "natural":
             raise ConfigError(
-                "partition = natural, but synthetic samples belong to no user; use dirichlet_<delta>, shards_<n> or iid"
+                "partition = natural, but synthetic samples have no users; use dirichlet_<delta>, shards_<n> or iid"
             )
         if self._kind == "shards" and self._value > settings.classes:
             raise ConfigError(
-                f"partition = {partition_spec}, but there are {settings.classes} classes to take from; use "
+                f"partition = {partition_spec}, but there are only {settings.classes} classes; use "
                 f"shards_{settings.classes} or less, or more synthetic.classes"
             )
         if not 0 <= size_sigma < math.inf:
@@ -59,7 +60,7 @@ class SyntheticData(FederatedData):
         self._check_client(k)
         rng = self._rng(CLIENTS, k)
         samples = self._draw(self._labels(k, rng), rng)
-        if self._kept_bytes + samples.nbytes <= _KEPT_BYTES:  # nobody is ever removed: threads need no lock
+        if self._kept_bytes + samples.nbytes <= _KEPT_BYTES:  # nothing is ever removed: threads need no lock
             self._kept[k] = samples
             self._kept_bytes += samples.nbytes
         return samples
@@ -84,10 +85,10 @@ class SyntheticData(FederatedData):
             return rng.choice(classes, int(self._value), replace=False)[rng.integers(int(self._value), size=n)]
         cdf = np.exp(log_dirichlet(self._value, (classes,), rng)).cumsum()
         labels: NDArray[np.int64] = cdf.searchsorted(rng.random(n) * cdf[-1], side="right")
-        return np.minimum(labels, classes - 1)  # the product may round up to the end itself
+        return np.minimum(labels, classes - 1)  # the product may round up to the end of the interval
 
     def _draw(self, labels: NDArray[np.int64], rng: np.random.Generator) -> Samples:
-        """Around a centre of its class, each of them equally likely, for every label."""
+        """One sample for each label, around one of the centres of its class, chosen uniformly."""
         modes = rng.integers(self._settings.modes, size=len(labels))
         inputs = rng.standard_normal((len(labels), self._centres.shape[1]), np.float32)
         inputs *= np.float32(self._settings.noise)

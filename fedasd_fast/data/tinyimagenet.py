@@ -10,20 +10,20 @@ import numpy as np
 
 from .archives import Files
 from .images import ImageOptions, decode_all, is_image
-from .reader import Arrays, DataError, Work
+from .reader import DataError, DecodeContext, DecodedArrays
 
 ANNOTATIONS = "val/val_annotations.txt"
 
 
-def read_tinyimagenet(files: Files, options: ImageOptions, work: Work) -> Arrays:
+def read_tinyimagenet(files: Files, options: ImageOptions, context: DecodeContext) -> DecodedArrays:
     train = [name for name in files.names if name.startswith("train/") and is_image(name)]
     if not train:
         raise DataError(f"{files.where('train')} has no images; expected train/<class>/images/*.JPEG")
     classes = sorted({_class_of(name) for name in train})
     number = {wnid: label for label, wnid in enumerate(classes)}
     test, test_y, others = _validation(files, number)
-    arrays = decode_all(files, {"train_x": train, "test_x": test}, options.image_size, work)
-    return Arrays(
+    arrays = decode_all(files, {"train_x": train, "test_x": test}, options.image_size, context)
+    return DecodedArrays(
         train_x=arrays["train_x"],
         train_y=np.array([number[_class_of(name)] for name in train], np.int64),
         test_x=arrays["test_x"],
@@ -38,7 +38,7 @@ def _class_of(name: str) -> str:
 
 
 def _validation(files: Files, number: dict[str, int]) -> tuple[list[str], list[int], int]:
-    """Files and labels, and how many are of classes that `train` does not have."""
+    """Files and labels, and the number of images whose class is not in `train`."""
     names, labels, others = [], [], 0
     for line, text in enumerate(files.read(ANNOTATIONS).decode("utf-8", "replace").splitlines(), 1):
         fields = text.split("\t")
@@ -50,7 +50,7 @@ def _validation(files: Files, number: dict[str, int]) -> tuple[list[str], list[i
         else:
             others += 1
     if not names:
-        raise DataError(f"{files.where(ANNOTATIONS)} names no image of a class in {files.where('train')}")
+        raise DataError(f"{files.where(ANNOTATIONS)} has no image of a class in {files.where('train')}")
     return names, labels, others
 
 
@@ -60,7 +60,9 @@ def _notices(files: Files, classes: list[str], others: int) -> tuple[str, ...]:
         listed = files.read("wnids.txt").decode("utf-8", "replace").split()
         if set(classes) - set(listed):
             extra = min(set(classes) - set(listed))
-            raise DataError(f"{files.where('train/' + extra)} is no class of {files.where('wnids.txt')}; remove one")
+            raise DataError(
+                f"{files.where('train/' + extra)} is not listed in {files.where('wnids.txt')}; correct one of them"
+            )
         if len(listed) != len(classes):
             notices.append(f"wnids.txt lists {len(listed)} classes, train has {len(classes)}")
     return (*notices, f"{others} validation images of other classes are left out") if others else tuple(notices)

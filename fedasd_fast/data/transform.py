@@ -1,4 +1,4 @@
-"""From stored samples to what a model sees: normalisation and augmentation, a whole batch at a time."""
+"""Normalisation and augmentation of whole batches."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def to_float(
     return x.mul_(scale).sub_(shift)
 
 
-@lru_cache(maxsize=16)  # else two small copies to the device for every client, which it waits for
+@lru_cache(maxsize=16)  # otherwise every client would wait for two small copies to the device
 def _scale_and_shift(
     mean: tuple[float, ...], std: tuple[float, ...], dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    with torch.inference_mode(False):  # evaluation may be the first to ask
+    with torch.inference_mode(False):  # evaluation may be the first to call this
         deviation = torch.tensor(std, dtype=torch.float64)
         both = (deviation * 255).reciprocal_(), torch.tensor(mean, dtype=torch.float64) / deviation
         scale, shift = (values.to(device, dtype).view(-1, 1, 1) for values in both)
@@ -43,7 +43,7 @@ def _scale_and_shift(
 def augment(inputs: Tensor, rng: np.random.Generator, pad: int = 4) -> Tensor:
     """A new batch: each image mirrored or not, and shifted by up to `pad` pixels or not, each with probability 1/2.
 
-    A shifted image is padded with zeros on all sides and cut back to its size at an offset uniform in {0 .. 2 pad}^2.
+    A shifted image is padded with zeros on all sides and cropped to its size at an offset uniform in {0 .. 2 pad}^2.
     Images are normalised before, so the zeros have the mean colour.
     """
     if inputs.dim() != 4 or not inputs.is_floating_point():
@@ -52,7 +52,7 @@ def augment(inputs: Tensor, rng: np.random.Generator, pad: int = 4) -> Tensor:
             f"{tuple(inputs.shape)}; convert uint8 images with to_float first, and set augment: none for other inputs"
         )
     n, channels, height, width = inputs.shape
-    # Three numbers an image go to the device; the places of its pixels are worked out there.
+    # Only three numbers for each image are sent; the positions of its pixels are computed on the device.
     drawn = send(torch.from_numpy(np.stack(draw(n, rng, pad)).astype(np.int64, copy=False)), inputs.device)
     mirrored, top, left = drawn.unsqueeze(-1)  # [n, 1] each
     rows = top + torch.arange(height, device=inputs.device)  # [n, H], in the padded image
@@ -65,7 +65,7 @@ def augment(inputs: Tensor, rng: np.random.Generator, pad: int = 4) -> Tensor:
 
 
 def draw(n: int, rng: np.random.Generator, pad: int) -> tuple[Array, Array, Array]:
-    """Of each image: whether it is mirrored, and where (top, left) it is cut; (pad, pad) is the image itself."""
+    """For each image: whether it is mirrored, and the offset (top, left) of its crop; (pad, pad) is no shift."""
     mirrored = rng.random(n) < 0.5
     shifted = rng.random(n) < 0.5
     offsets = rng.integers(0, 2 * pad + 1, size=(n, 2))

@@ -1,4 +1,4 @@
-"""The compiled kernels: loading them, their ops in torch, and the checks of their arguments."""
+"""The compiled kernels: loading the extension, registering its ops with torch, and checking their arguments."""
 
 from . import loader, ops
 

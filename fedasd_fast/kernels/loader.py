@@ -1,4 +1,4 @@
-"""Loads the compiled kernels, or says why they are not there."""
+"""Loads the compiled extension, or records why there is none."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-_CALLS = ("asd_objective", "asd_loss_and_grad", "local_step_", "ascend_", "accumulate_")
-_REBUILD = "rebuild it in this environment with `pip install --no-build-isolation --force-reinstall --no-deps .`"
+_REQUIRED_FUNCTIONS = ("asd_objective", "asd_loss_and_grad", "local_step_", "ascend_", "accumulate_")
+_REBUILD_ADVICE = "rebuild it in this environment with `pip install --no-build-isolation --force-reinstall --no-deps .`"
 
 
 def _release(version: str) -> list[str]:
@@ -25,18 +25,21 @@ def _load(folder: Path) -> tuple[Any, str | None]:
         return None, "switched off by FEDASD_DISABLE_EXTENSION"
     mark = folder / "_built_for.txt"
     if not mark.exists():
-        return None, f"the extension has not been compiled; {_REBUILD}"
+        return None, f"the extension has not been compiled; {_REBUILD_ADVICE}"
     # torch keeps no binary interface across releases: loading would fail with mangled symbols, or worse, succeed.
     built_for = mark.read_text().strip()
     if _release(built_for) != _release(torch.__version__):
-        return None, f"the extension was built for torch {built_for}, this is torch {torch.__version__}; {_REBUILD}"
+        return (
+            None,
+            f"the extension was built for torch {built_for}, this is torch {torch.__version__}; {_REBUILD_ADVICE}",
+        )
     try:
         loaded = importlib.import_module("fedasd_fast._C")
     except ImportError as error:
-        return None, f"the extension does not load ({error}); {_REBUILD}"
-    lacking = [name for name in _CALLS if not hasattr(loaded, name)]
+        return None, f"the extension does not load ({error}); {_REBUILD_ADVICE}"
+    lacking = [name for name in _REQUIRED_FUNCTIONS if not hasattr(loaded, name)]
     if lacking:
-        return None, f"the extension was built from an older version (it lacks {', '.join(lacking)}); {_REBUILD}"
+        return None, f"the extension was built from an older version (it lacks {', '.join(lacking)}); {_REBUILD_ADVICE}"
     return loaded, None
 
 

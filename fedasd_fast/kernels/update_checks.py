@@ -1,4 +1,4 @@
-"""What the client update refuses, in words; csrc/torch/update.cpp says the same for the compiled ops."""
+"""Argument checks of the client update; csrc/torch/update.cpp has the same for the compiled ops."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_step(
     *,
     values: bool = True,
 ) -> None:
-    """`values`: whether tensors have any, which those of a tracer have not."""
+    """`values`: whether the tensors have values; those of a tracer have none."""
     _check_flat(w, "w")
     _check_array(g, w, "g")
     if velocity is not None:
@@ -98,7 +98,7 @@ def _check_numbers(t: Tensor, w: Tensor, name: str) -> None:
 
 
 def _check_values(t: Tensor, name: str, lowest: float, expected: str) -> None:
-    """On the CPU only: looking at numbers on a GPU would wait for them."""
+    """On the CPU only: reading values from a GPU would wait for it."""
     if t.device.type == "cpu":
         for k, x in enumerate(t.reshape(-1).tolist()):
             require(math.isfinite(x) and x >= lowest, f"{name}[{k}] = {x}; {expected}")
@@ -110,8 +110,8 @@ def _check_shape(t: Tensor, shape: Sequence[int], name: str, meaning: str) -> No
 
 
 def _check_device(t: Tensor, other: Tensor, name: str, other_name: str) -> None:
-    places = f"{name} is on {t.device} but {other_name} is on {other.device}"
-    require(t.device == other.device, f"{places}; move both to one device")
+    found = f"{name} is on {t.device} but {other_name} is on {other.device}"
+    require(t.device == other.device, f"{found}; move both to one device")
 
 
 def _check_finite(x: float, name: str) -> None:

@@ -1,4 +1,4 @@
-"""The loss as functions: the fused op where there is one for the device, else the reference."""
+"""The public loss functions: the fused op where the device has one, else the reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The objective as a module."""
+"""ASDLoss: the objective as an nn.Module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The teacher's forward pass, done once a round.
+"""TeacherCache: the outputs of the teacher on a client's samples, from one forward pass a round.
 
 The weight alpha_i and the teacher's distribution depend on the global model, the sample and the client only.  So for
 a frozen teacher in eval mode and inputs that do not change within the round, one pass over the client's samples is

@@ -1,4 +1,4 @@
-"""Models by name, or any nn.Module by import path; none of them keeps running statistics."""
+"""Models by name, or any nn.Module by import path; models with running statistics are refused."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def build(
     num_classes: int,
     input_shape: tuple[int, ...],  # of one sample: (C, H, W), or (64,)
 ) -> nn.Module:
-    """A model with fresh parameters, drawn from torch's global generator."""
+    """A model with initial parameters drawn from torch's global generator."""
     args = dict(args or {})
     if ":" in name:
         model = build_imported(name, args, num_classes=num_classes, input_shape=input_shape)
@@ -46,7 +46,7 @@ def build(
         builder = _BUILDERS[name]
         model = builder(num_classes=num_classes, input_shape=tuple(input_shape), **_checked(name, builder, args))
     else:
-        raise ConfigError(f"model = {name!r}{nearest(name, names())} (package.module:Class is a model of your own)")
+        raise ConfigError(f"model = {name!r}{nearest(name, names())} (package.module:Class names a model of your own)")
     refuse_running_statistics(model, name)
     return model
 
@@ -56,6 +56,6 @@ def _checked(name: str, builder: Callable[..., nn.Module], args: Mapping[str, An
     hints = typing.get_type_hints(builder)
     for key in args:
         if key not in known:
-            tail = nearest(key, known) if known else "; it takes none"
+            tail = nearest(key, known) if known else "; it takes no arguments"
             raise ConfigError(f"unknown argument model_args.{key} of {name}{tail}")
     return {key: convert(hints[key], value, f"model_args.{key}") for key, value in args.items()}

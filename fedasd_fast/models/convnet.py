@@ -1,4 +1,4 @@
-"""The two convolutional networks of the ASD paper's main tables; other image sizes and channels work too."""
+"""The two convolutional networks of the ASD paper's main tables, for any image size and number of channels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model class of the user's, named by its import path."""
+"""Models of the user's own, named by their import path `package.module:Class`."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ def build_imported(path: str, args: Mapping[str, Any], *, num_classes: int, inpu
     if "**" not in known:
         for key in args:
             if key not in known:
-                tail = nearest(key, known) if known else "; it takes none"
+                tail = nearest(key, known) if known else "; it takes no arguments"
                 raise ConfigError(f"unknown argument model_args.{key} of {path}{tail}")
     try:
         model = factory(**{**given, **args})
     except TypeError as error:
         raise ConfigError(f"model = {path} cannot be built with model_args {dict(args)}: {error}") from error
     if not isinstance(model, nn.Module):
-        raise ConfigError(f"model = {path} gives a {type(model).__name__}; expected a torch.nn.Module")
+        raise ConfigError(f"model = {path} returned a {type(model).__name__}; expected a torch.nn.Module")
     lazy = [name for name, parameter in model.named_parameters() if is_lazy(parameter)]
     if lazy:
         raise ConfigError(
-            f"model = {path}: {lazy[0]} has no shape yet; give the layer its sizes, lazy ones cannot be used"
+            f"model = {path}: {lazy[0]} has no shape yet; lazy layers cannot be used: give the layer its sizes"
         )
     return model
 
 
 def keywords(function: Callable[..., Any]) -> list[str]:
-    """Names that may be passed by keyword; '**' among them if any may."""
+    """The parameters that may be passed by keyword; with '**' among them if any name is accepted."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -55,14 +55,14 @@ def _find(path: str) -> Callable[..., Any]:
     if not module_name or not class_name:
         raise ConfigError(f"model = {path!r}; expected package.module:Class")
     if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.append(os.getcwd())  # a console script does not look for modules beside it, `python -m` does
+        sys.path.append(os.getcwd())  # as `python -m` does; a console script does not
     try:
         # What the module draws while it is imported, once a process, must not change the parameters drawn afterwards.
         with torch.random.fork_rng(devices=[]):
             module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"model = {path!r}: {error}; give the module as you would import it, from the current folder or installed"
+            f"model = {path!r}: {error}; give the module as you would import it: installed, or in the current directory"
         ) from error
     found: Any = module
     for part in class_name.split("."):

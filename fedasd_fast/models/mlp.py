@@ -1,4 +1,4 @@
-"""Models for features, and for images as if they were."""
+"""Multi-layer perceptron and logistic regression; inputs of any shape are flattened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Residual networks with GroupNorm(2) in place of BatchNorm, for small images: 3 x 3 stem, no pooling after it."""
+"""Residual networks with GroupNorm(2) in place of BatchNorm, for small images: a 3 x 3 stem without pooling."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from .convnet import image_shape
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
         self.branch = nn.Sequential(
@@ -42,7 +42,7 @@ def _resnet(name: str, widths: Sequence[int], depth: int, num_classes: int, inpu
     inputs = widths[0]
     for stage, width in enumerate(widths):
         for i in range(depth):
-            layers.append(Block(inputs, width, stride=2 if stage > 0 and i == 0 else 1))
+            layers.append(ResidualBlock(inputs, width, stride=2 if stage > 0 and i == 0 else 1))
             inputs = width
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, num_classes))
 

@@ -1,4 +1,4 @@
-"""Vision transformers, through timm (an optional extra); images of any size are brought to 224 x 224."""
+"""Vision transformers from timm (an optional dependency); images of any size are resized to 224 x 224."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from torch import Tensor, nn
 from ..common.schema import ConfigError
 from .convnet import image_shape
 
-SIZE = 224
+IMAGE_SIZE = 224
 
 
-class Resized(nn.Module):
-    """A backbone on enlarged images, and a head."""
+class ResizedModel(nn.Module):
+    """Resizes the images, then applies a backbone and a head."""
 
     def __init__(self, backbone: nn.Module, head: nn.Module, double_softmax: bool = False) -> None:
         super().__init__()
         self.backbone, self.head, self.double_softmax = backbone, head, double_softmax
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.shape[-2:] != (SIZE, SIZE):
-            x = F.interpolate(x, size=(SIZE, SIZE), mode="bilinear", align_corners=False)
+        if x.shape[-2:] != (IMAGE_SIZE, IMAGE_SIZE):
+            x = F.interpolate(x, size=(IMAGE_SIZE, IMAGE_SIZE), mode="bilinear", align_corners=False)
         logits: Tensor = self.head(self.backbone(x))
         return logits.softmax(-1) if self.double_softmax else logits
 
@@ -41,8 +41,8 @@ def vit_small(
 ) -> nn.Module:
     """ViT-S/16 with a head 384 -> 256 -> C.
 
-    `pretrained`: true for timm's own weights (downloaded, or from its cache), or a file of weights.
-    `double_softmax`: give probabilities where logits belong, as the published numbers for ViT seem to have been made.
+    `pretrained`: true for timm's own weights (downloaded, or from its cache), or the path of a weights file.
+    `double_softmax`: return probabilities in place of logits, as the paper's results for ViT seem to have been made.
     """
     channels, _, _ = image_shape("vit_small", input_shape)
     backbone = _create("vit_small_patch16_224", pretrained is True, num_classes=0, in_chans=channels)
@@ -50,7 +50,7 @@ def vit_small(
     for layer in layers:
         nn.init.xavier_normal_(layer.weight)
         nn.init.zeros_(layer.bias)
-    model = Resized(backbone, nn.Sequential(*layers), double_softmax)
+    model = ResizedModel(backbone, nn.Sequential(*layers), double_softmax)
     if isinstance(pretrained, str):
         load_weights(model, pretrained)
     return model
@@ -66,12 +66,12 @@ def tiny_vit(
     if pretrained is True:
         raise ConfigError(
             "model_args.pretrained = true, but timm's weights of tiny_vit belong to its BatchNorm layers, which are "
-            "replaced here; give a file of weights for the replaced ones, or false"
+            "replaced here; give a weights file of this model, or false"
         )
     options = dict(num_classes=num_classes, in_chans=channels, drop_path_rate=drop_path)
     backbone = _create("tiny_vit_21m_224", False, **options)
     _adapt_tiny_vit(backbone)
-    model = Resized(backbone, nn.Identity())
+    model = ResizedModel(backbone, nn.Identity())
     if isinstance(pretrained, str):
         load_weights(model, pretrained)
     return model
@@ -84,8 +84,8 @@ class ChannelNorm(nn.LayerNorm):
         return super().forward(x.movedim(1, -1)).movedim(-1, 1)
 
 
-class _ReadOnce(dict[str, Tensor]):
-    """timm keeps attention biases from one evaluation to the next; here the parameters may change in between."""
+class _ForgettingCache(dict[str, Tensor]):
+    """Disables timm's cache of attention biases in eval mode: here the parameters may change between evaluations."""
 
     def __getitem__(self, key: str) -> Tensor:
         return self.pop(key)
@@ -94,7 +94,7 @@ class _ReadOnce(dict[str, Tensor]):
 def _adapt_tiny_vit(backbone: nn.Module) -> None:
     for module in list(backbone.modules()):
         if hasattr(module, "attention_bias_cache"):
-            module.attention_bias_cache = _ReadOnce()  # type: ignore[assignment]
+            module.attention_bias_cache = _ForgettingCache()  # type: ignore[assignment]
         for name, child in module.named_children():
             if isinstance(child, nn.BatchNorm2d):
                 setattr(module, name, ChannelNorm(child.num_features, eps=child.eps))
@@ -108,8 +108,8 @@ def _create(name: str, pretrained: bool, **options: Any) -> nn.Module:
         if not pretrained:
             raise
         raise ConfigError(
-            f"model_args.pretrained = true, but timm could not get its weights of {name} ({error}); connect to the "
-            "network once, give a file (model_args.pretrained=weights.safetensors), or use false"
+            f"model_args.pretrained = true, but timm could not download its weights of {name} ({error}); connect to "
+            "the network once, give a file (model_args.pretrained=weights.safetensors), or use false"
         ) from error
     return model
 
@@ -117,15 +117,16 @@ def _create(name: str, pretrained: bool, **options: Any) -> nn.Module:
 def _timm() -> ModuleType:
     try:
         return importlib.import_module("timm")
-    except Exception as error:  # a torchvision that does not fit torch fails with RuntimeError
+    except Exception as error:  # a torchvision that does not match torch raises RuntimeError
         raise ImportError(
             f"vit_small and tiny_vit need timm, which cannot be imported ({error}); pip install 'fedasd-fast[vit]', "
-            "with a torchvision made for the installed torch"
+            "with a torchvision that matches the installed torch"
         ) from error
 
 
-def load_weights(model: Resized, path: str) -> None:
-    """Weights of the backbone, or of the whole model if their names say so, without the classifier of another task."""
+def load_weights(model: ResizedModel, path: str) -> None:
+    """Loads the weights of the backbone, or of the whole model if their names begin with `backbone.`; the classifier of
+    another task is left out."""
     weights = _read(path)
     if any(key.startswith("backbone.") for key in weights):
         target: nn.Module = model
@@ -142,7 +143,7 @@ def load_weights(model: Resized, path: str) -> None:
     wrong = [key for key in kept if key not in own or own[key].shape != kept[key].shape]
     if missing or wrong:
         raise ConfigError(
-            f"model_args.pretrained = {path!r} has not the weights of this model: "
+            f"model_args.pretrained = {path!r} does not have the weights of this model: "
             f"{f'{missing[0]} is missing' if missing else f'{wrong[0]} is not in it, or has another shape'}"
         )
     target.load_state_dict(kept, strict=False)
@@ -150,7 +151,7 @@ def load_weights(model: Resized, path: str) -> None:
 
 def _read(path: str) -> Mapping[str, Tensor]:
     if not Path(path).is_file():
-        raise ConfigError(f"model_args.pretrained = {path!r} is no file; expected .safetensors or .pt")
+        raise ConfigError(f"model_args.pretrained = {path!r} is not a file; expected .safetensors or .pt")
     if path.endswith(".safetensors"):
         return importlib.import_module("safetensors.torch").load_file(path)  # type: ignore[no-any-return]
     weights: Any = torch.load(path, map_location="cpu", weights_only=True)

@@ -1,4 +1,4 @@
-"""A small federated problem in float64, and the shortest way to run rounds on it."""
+"""A small federated problem in float64, and helpers that run rounds on it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Clients(FederatedData):
 
 
 def skewed(sizes: Sequence[int] = SIZES, shape: tuple[int, ...] = (FEATURES,), seed: int = 0) -> Clients:
-    """Clients with different label shares, and inputs that are informative but not separable."""
+    """Clients with different label distributions, and inputs that are informative but not separable."""
     rng = np.random.default_rng(seed)
     centres = 2 * rng.normal(size=(CLASSES, *shape))
     samples = []

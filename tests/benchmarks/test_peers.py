@@ -100,7 +100,7 @@ def test_children_are_measured_in_turns_and_a_missing_one_is_named(tmp_path, mon
 
 def test_an_executor_that_does_not_exist_yet_is_not_available(tmp_path, monkeypatch):
     said = []
-    monkeypatch.setattr(ours, "Gate", lambda **_: SimpleNamespace(say=said.append))
+    monkeypatch.setattr(ours, "RoundGate", lambda **_: SimpleNamespace(say=said.append))
     monkeypatch.setattr("sys.argv", ["ours", Spec(TINY, str(tmp_path), {"executor": "telepathy"}).to_argument()])
     ours.main()
     assert "telepathy" in said[0]["unavailable"]

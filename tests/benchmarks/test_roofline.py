@@ -8,12 +8,12 @@ import pytest
 from benchmarks import roofline
 from benchmarks.cases import SHAPES, make_case
 from benchmarks.gpu_report import bytes_moved
-from benchmarks.roofline import GPUS, Grid, Tile, Work, grid, memory_bytes, rounds, tile, waits
+from benchmarks.roofline import GPUS, Grid, LossCall, Tile, grid, memory_bytes, rounds, tile, waits
 
 A100, H100, L4, RTX = GPUS
-SMALL = Work(1, 50, 100)
-MIDDLE = Work(1, 1024, 1000)
-LARGE = Work(1, 512, 32000)
+SMALL = LossCall(1, 50, 100)
+MIDDLE = LossCall(1, 1024, 1000)
+LARGE = LossCall(1, 512, 32000)
 
 
 def raw(work):
@@ -35,21 +35,21 @@ def test_longer_rows_take_a_block():
 
 
 def test_grid():
-    assert grid(Work(1, 50, 10), A100) == Grid(1, 224, 56)  # 50 rows of 4 lanes, rounded up to whole warps
+    assert grid(LossCall(1, 50, 10), A100) == Grid(1, 224, 56)  # 50 rows of 4 lanes, rounded up to whole warps
     assert grid(SMALL, A100) == Grid(1, 512, 16)  # 50 / 16: four rounds are still one block
-    assert grid(Work(1, 65, 100), A100) == Grid(17, 128, 4)  # five are not: blocks of 4 rows
+    assert grid(LossCall(1, 65, 100), A100) == Grid(17, 128, 4)  # five are not: blocks of 4 rows
     assert grid(MIDDLE, A100) == Grid(216, 128, 4)  # 256 blocks wanted, 216 resident
     assert grid(MIDDLE, H100) == Grid(256, 128, 4)
     assert grid(LARGE, L4) == Grid(58, 512, 1)
-    assert grid(Work(1, 8, 1100), A100) == Grid(8, 160, 1)  # 1100 / 8 = 138 threads, in whole warps
-    assert grid(Work(100, 50, 100), A100) == Grid(1, 512, 16)
-    assert grid(Work(500, 200, 100), A100) == Grid(1, 512, 16)  # more clients than resident blocks
+    assert grid(LossCall(1, 8, 1100), A100) == Grid(8, 160, 1)  # 1100 / 8 = 138 threads, in whole warps
+    assert grid(LossCall(100, 50, 100), A100) == Grid(1, 512, 16)
+    assert grid(LossCall(500, 200, 100), A100) == Grid(1, 512, 16)  # more clients than resident blocks
     assert [rounds(w, A100) for w in (SMALL, MIDDLE, LARGE)] == [4, 2, 5]
 
 
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[-1] <= 1000 and len(shape) == 2], ids=str)
 def test_short_rows_move_what_any_implementation_must(shape):
-    case, work = make_case(shape), Work(1, *shape)
+    case, work = make_case(shape), LossCall(1, *shape)
     assert memory_bytes(work, A100) == bytes_moved(case, cached=True)
     workspace = 3 * 4 * shape[0]
     assert memory_bytes(raw(work), A100) == bytes_moved(case, cached=False) + workspace
@@ -85,7 +85,7 @@ def test_waits():
     assert waits(SMALL, A100) == 3 + 4
     assert waits(raw(SMALL), A100) == 3 + 4 * 2
     assert waits(LARGE, H100) == 3 + 4 * 2 * 8  # 4 rounds, student then both, 32000 / 4096 chunks
-    assert waits(raw(Work(1, 8, 151936)), H100) == 3 + 3 * 38
+    assert waits(raw(LossCall(1, 8, 151936)), H100) == 3 + 3 * 38
 
 
 def test_times():
@@ -95,7 +95,7 @@ def test_times():
     assert roofline.issue_seconds(raw(MIDDLE), H100) == pytest.approx(8000 * 75 / 128 / 1.98e9)
     # A100: two rounds of 8 rows where 9.5 would do.
     assert roofline.busiest_elements(MIDDLE, A100) == 16_000
-    assert roofline.busiest_elements(Work(200, 50, 100), A100) == 2 * 5_000
+    assert roofline.busiest_elements(LossCall(200, 50, 100), A100) == 2 * 5_000
     assert roofline.floor_seconds(MIDDLE, A100) == roofline.floor_seconds(raw(SMALL), A100) == 3e-6
     assert roofline.floor_seconds(raw(MIDDLE), A100) == 4.5e-6
 
@@ -103,10 +103,10 @@ def test_times():
 @pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
 def test_what_sets_the_pace(gpu):
     assert roofline.predicted(LARGE, gpu)[2] == "memory"
-    assert roofline.predicted(Work(1, 50, 10), gpu)[2] == "launch"
-    for work in roofline.works():
+    assert roofline.predicted(LossCall(1, 50, 10), gpu)[2] == "launch"
+    for work in roofline.calls():
         best, worst, _ = roofline.predicted(work, gpu)
-        assert roofline.LAUNCH < best <= worst
+        assert roofline.LAUNCH_SECONDS < best <= worst
 
 
 def test_tables_are_whole(capsys):

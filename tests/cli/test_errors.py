@@ -34,7 +34,7 @@ from .conftest import Fedasd
         ("presets table22", "no preset 'table22'"),
         ("data get cifar1000", "did you mean cifar100"),
         ("data get imagenet100", "cannot be downloaded"),
-        ("data check femnist", "femnist is not there"),
+        ("data check femnist", "femnist was not found"),
     ],
 )
 def test_a_mistake_is_explained(words: str, message: str, fedasd: Fedasd) -> None:

@@ -1,4 +1,4 @@
-"""Small datasets in their official layouts, and the real ones where they are."""
+"""Small datasets in their official layouts, and the real ones where they are present."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def cifar10_python(folder: Path, each: int = 4) -> tuple[Bytes, list[int]]:
 
 
 def cifar100_python(folder: Path, n: int = 6) -> tuple[Bytes, list[int]]:
-    """As Python 3 and today's numpy would write them: other names, text as keys."""
+    """As Python 3 and today's numpy would write them: other names, strings as keys."""
     x, y = pixels(n, 3, 32, 32), [99 - i for i in range(n)]
     folder.mkdir(parents=True)
     for split in ("train", "test"):

@@ -1,4 +1,4 @@
-"""The cache: built once, never trusted blindly, safe with several builders."""
+"""The dataset cache: built once, verified when opened, safe with several processes."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ import torch
 
 from fedasd_fast.data import cache, load_dataset
 from fedasd_fast.data.archives import Files
-from fedasd_fast.data.reader import Arrays, DataError, Work
+from fedasd_fast.data.reader import DataError, DecodeContext, DecodedArrays
 
 from .layouts import cifar10_python, mnist, pixels
 
 
 class Builder:
-    """Counts how often it has to work."""
+    """Counts how often it is called."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.built = folder, 0
         (folder / "source").mkdir(parents=True)
         (folder / "source" / "file").write_text("content")
 
-    def build(self, work: Work) -> Arrays:
+    def build(self, context: DecodeContext) -> DecodedArrays:
         self.built += 1
-        x = work.allocate("train_x", (5, 1, 2, 2))
+        x = context.allocate("train_x", (5, 1, 2, 2))
         x[:] = pixels(5, 1, 2, 2)
         y = np.arange(5)
-        return Arrays(x, y, x[:2].copy(), y[:2], 5, (0.5,), (0.25,), users=y, notices=("small",))
+        return DecodedArrays(x, y, x[:2].copy(), y[:2], 5, (0.5,), (0.25,), users=y, notices=("small",))
 
-    def load(self, **options: int) -> Arrays:
+    def load(self, **options: int) -> DecodedArrays:
         return cache.cached("set", Files(self.folder / "source"), options, self.folder, self.build)
 
     @property
@@ -48,7 +48,7 @@ def builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Builder:
     return Builder(tmp_path / "data")
 
 
-def same(one: Arrays, other: Arrays) -> bool:
+def same(one: DecodedArrays, other: DecodedArrays) -> bool:
     values = (one.num_classes, one.mean, one.std, one.notices) == (
         other.num_classes, other.mean, other.std, other.notices
     )  # fmt: skip
@@ -58,7 +58,7 @@ def same(one: Arrays, other: Arrays) -> bool:
 def test_built_once(builder: Builder, tmp_path: Path) -> None:
     first = builder.load()
     assert same(first, builder.load())
-    assert same(first, builder.build(Work()))
+    assert same(first, builder.build(DecodeContext()))
     assert builder.built == 2  # the second one is the line above
     assert isinstance(first.train_x, np.memmap)
     assert os.listdir(builder.folder / ".fedasd-cache") == [builder.place.name]  # nothing unfinished
@@ -96,7 +96,7 @@ def test_writing_to_a_tensor_changes_no_file(builder: Builder) -> None:
 )
 def test_damage_is_repaired(builder: Builder, file: str, damage: str, caplog: pytest.LogCaptureFixture) -> None:
     builder.load()
-    good = builder.build(Work())  # in memory, out of the damage's reach
+    good = builder.build(DecodeContext())  # in memory, out of the damage's reach
     path = builder.place / file
     content = path.read_bytes()
     if damage == "flip":
@@ -112,7 +112,7 @@ def test_damage_is_repaired(builder: Builder, file: str, damage: str, caplog: py
     else:
         path.write_text("" if damage == "empty" else "[1]")
     assert same(builder.load(), good)
-    assert "is built again" in caplog.text
+    assert "rebuilding the cache" in caplog.text
     assert same(builder.load(), good)
     assert builder.built == 3
 
@@ -128,7 +128,7 @@ def test_changed_source(builder: Builder) -> None:
 
 def test_large_caches_are_checked_if_touched(builder: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
     builder.load()
-    monkeypatch.setattr(cache, "ALWAYS_CHECKED", 10)
+    monkeypatch.setattr(cache, "ALWAYS_CHECKED_BYTES", 10)
     monkeypatch.setattr(cache, "_checked", set())
     path = builder.place / "train_x.npy"
     info, content = path.stat(), path.read_bytes()
@@ -152,7 +152,7 @@ def test_data_folder_that_cannot_be_written(builder: Builder, tmp_path: Path) ->
 def test_no_place_at_all(builder: Builder, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (builder.folder / ".fedasd-cache").write_text("")
     (tmp_path / "home").write_text("")
-    assert same(builder.load(), builder.build(Work()))
+    assert same(builder.load(), builder.build(DecodeContext()))
     assert "decoded into memory" in caplog.text
 
 
@@ -167,8 +167,8 @@ def test_full_disk(builder: Builder, monkeypatch: pytest.MonkeyPatch, caplog: py
 
 
 def test_errors_of_readers_leave_nothing(builder: Builder) -> None:
-    def fail(work: Work) -> Arrays:
-        work.allocate("train_x", (1000,))
+    def fail(context: DecodeContext) -> DecodedArrays:
+        context.allocate("train_x", (1000,))
         raise DataError("bad file")
 
     with pytest.raises(DataError, match="bad file"):

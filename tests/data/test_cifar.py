@@ -1,4 +1,4 @@
-"""CIFAR: both published forms, archives, hostile pickles and damaged files; the real ones where they are."""
+"""CIFAR: both published formats, archives, malicious pickles and damaged files; the real files where present."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Evil:
 def test_hostile_pickle_runs_nothing(tmp_path: Path, protocol: int) -> None:
     made = tmp_path / "made"
     content = pickle.dumps({"data": Evil(made), "labels": []}, protocol=protocol)
-    with pytest.raises(DataError, match=r"wants to use (io|_io)\.open.*nothing was run"):
+    with pytest.raises(DataError, match=r"refers to (io|_io)\.open.*nothing was run"):
         load(content, "data_batch_1")
     assert not made.exists()
     pickle.loads(content)["data"].close()

@@ -7,7 +7,7 @@ import torch
 
 from fedasd_fast.data import load_dataset
 from fedasd_fast.data.npz import channel_statistics
-from fedasd_fast.data.reader import optional
+from fedasd_fast.data.reader import import_optional
 
 sklearn = pytest.importorskip("sklearn.datasets", reason="scikit-learn is not installed")
 
@@ -36,4 +36,4 @@ def test_normalisation_is_of_the_training_part() -> None:
 
 def test_missing_dependency() -> None:
     with pytest.raises(ImportError, match=r"pip install 'fedasd-fast\[simulation\]'"):
-        optional("a_module_that_is_not_there")
+        import_optional("a_module_that_is_not_there")

@@ -81,7 +81,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(download, "BACKOFF", 0.001)
+    monkeypatch.setattr(download, "BACKOFF_SECONDS", 0.001)
     with Server() as running:
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -112,7 +112,7 @@ def test_plain(server: Server, tmp_path: Path) -> None:
 @pytest.mark.parametrize("validator", ["ETag", "Last-Modified", None])
 def test_dropped_connections(server: Server, tmp_path: Path, validator: str | None) -> None:
     server.validator = validator
-    server.drops = [100_000, 0, 1, 300_000, 0, 0, 0]  # never ATTEMPTS times without a byte
+    server.drops = [100_000, 0, 1, 300_000, 0, 0, 0]  # never MAX_ATTEMPTS times without a byte
     assert fetch(server, tmp_path) == CONTENT
     assert [request.get("Range") for request in server.requests] == [
         None, *["bytes=100000-"] * 2, "bytes=100001-", *["bytes=400001-"] * 4
@@ -181,7 +181,7 @@ def test_damaged_file_is_replaced(server: Server, tmp_path: Path) -> None:
 
 def test_refusals(server: Server, tmp_path: Path) -> None:
     server.errors = [404]
-    with pytest.raises(DownloadError, match=r"/file: the server answers 404 Not Found; give another address"):
+    with pytest.raises(DownloadError, match=r"/file: the server returned 404 Not Found; give another address"):
         fetch(server, tmp_path)
     assert len(server.requests) == 1
     server.errors = [503, 500, 429]  # these may pass
@@ -211,12 +211,12 @@ def test_dataset_of_several_files(server: Server, tmp_path: Path, monkeypatch: p
         files.append(Download(f"mnist/{path.name}", "http://127.0.0.1:1/", hashlib.md5(path.read_bytes()).hexdigest()))
     entry = catalogue.CATALOGUE["mnist"]
     monkeypatch.setitem(
-        catalogue.CATALOGUE, "mnist", catalogue.Entry(**{**vars(entry), "downloads": {"": tuple(files)}})
+        catalogue.CATALOGUE, "mnist", catalogue.DatasetEntry(**{**vars(entry), "downloads": {"": tuple(files)}})
     )
     place = get("mnist", tmp_path / "data", url=server.url.replace("file", "mirror/"))
     assert place == tmp_path / "data" / "mnist"
     assert (load_dataset("mnist", tmp_path / "data").train.inputs[:, 0].numpy() == x).all()
-    with pytest.raises(DownloadError, match="4 files: give their folder"):
+    with pytest.raises(DownloadError, match="4 files: give their directory"):
         get("mnist", tmp_path / "data", url=server.url)
 
 

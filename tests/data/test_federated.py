@@ -54,7 +54,7 @@ def test_threads_may_ask_at_once():
     ("parts", "message"),
     [
         ([], "no client"),
-        ([np.array([1]), np.array([], dtype=int)], "client 1 has no sample; use fewer clients"),
+        ([np.array([1]), np.array([], dtype=int)], "client 1 has no samples; use fewer clients"),
         ([np.array([12])], r"span 12 .. 12; expected 0 .. 11"),
         ([np.array([-1])], r"span -1"),
         ([np.array([1.0])], "whole numbers"),

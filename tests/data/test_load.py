@@ -1,4 +1,4 @@
-"""Datasets by name, what is said when they are not there, and the federated data of a configuration."""
+"""Datasets by name, the errors for absent ones, and the federated data of a configuration."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_data_dir_may_be_the_folder_itself(tmp_path: Path) -> None:
 def test_incomplete_copy_is_mentioned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     mnist(tmp_path / "mnist")
     load_dataset("mnist", tmp_path)
-    assert "mnist: 12 training and 12 test samples; the published set has 60000 and 10000" in caplog.text
+    assert "mnist: 12 training and 12 test samples; the published dataset has 60000 and 10000" in caplog.text
 
 
 def test_listing(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_federate_by_users(tmp_path: Path) -> None:
     data = federate(from_dict({**settings, "clients": 3}))
     assert data.client(0).targets.tolist() == [1, 1, 1]  # user a wrote every second of three
     np.savez(tmp_path / "mine.npz", **{key: value for key, value in arguments().items() if key != "train_users"})
-    with pytest.raises(ConfigError, match=r"partition = natural, but npz does not say whose its samples are"):
+    with pytest.raises(ConfigError, match=r"partition = natural, but npz has no user ids"):
         federate(from_dict({**settings, "clients": 3}))
 
 
@@ -138,5 +138,5 @@ def test_federate_synthetic() -> None:
     data = federate(from_dict({"dataset": "synthetic", "clients": 7, "synthetic": {"classes": 4}}))
     assert isinstance(data, SyntheticData)
     assert (data.num_clients, data.num_classes) == (7, 4)
-    with pytest.raises(ConfigError, match=r"its options are synthetic\.\*"):
+    with pytest.raises(ConfigError, match=r"use its settings synthetic\.\*"):
         federate(from_dict({"dataset": "synthetic", "dataset_args": {"classes": 4}}))

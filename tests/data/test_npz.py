@@ -1,4 +1,4 @@
-"""A user's own arrays."""
+"""The user's own arrays in an .npz file."""
 
 from __future__ import annotations
 

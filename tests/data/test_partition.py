@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedasd_fast.common.schema import ConfigError
-from fedasd_fast.data.partition import _dirichlet, _order_of_picks, client_sizes, log_dirichlet, partition
+from fedasd_fast.data.partition import _dirichlet, _order_of_draws, client_sizes, log_dirichlet, partition
 
 
 def rng(seed=0):
@@ -125,7 +125,7 @@ def test_all_samples_are_dealt_when_they_divide():
 def test_every_pick_is_uniform_among_the_clients_that_are_not_full():
     """Sizes 1, 2: the sequences 011, 101, 110 have probabilities 1/2, 1/4, 1/4."""
     generator = rng(3)
-    firsts = [int(np.flatnonzero(_order_of_picks(np.array([1, 2]), generator) == 0)[0]) for _ in range(6000)]
+    firsts = [int(np.flatnonzero(_order_of_draws(np.array([1, 2]), generator) == 0)[0]) for _ in range(6000)]
     shares = np.bincount(firsts, minlength=3) / 6000
     assert shares == pytest.approx([0.5, 0.25, 0.25], abs=0.03)
 
@@ -181,7 +181,7 @@ def test_five_hundred_clients_in_well_under_a_second():
         ({"spec": "dirichlet"}, "expected dirichlet_<delta>"),
         ({"spec": "dirichlet_0"}, "positive finite delta"),
         ({"spec": "shards_0"}, "expected dirichlet_<delta>"),
-        ({"spec": "natural"}, "whose its samples are"),
+        ({"spec": "natural"}, "this dataset has no user ids"),
         ({"spec": "natural", "users": np.arange(12)}, "has 12 users; set clients=12"),
         ({"spec": "natural", "users": np.arange(4)}, "one for each of 12"),
         ({"spec": "shards_2", "size_sigma": 0.5}, "only dirichlet and iid"),

@@ -104,8 +104,8 @@ def test_a_million_clients_cost_next_to_nothing():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"spec": "natural"}, r"belong to no user; use dirichlet_<delta>"),
-        ({"spec": "shards_11"}, r"shards_11, but there are 10 classes"),
+        ({"spec": "natural"}, r"have no users; use dirichlet_<delta>"),
+        ({"spec": "shards_11"}, r"shards_11, but there are only 10 classes"),
         ({"spec": "even"}, "expected dirichlet_<delta>"),
         ({"size_sigma": -1.0}, "size_sigma = -1.0"),
     ],

@@ -56,7 +56,7 @@ def test_by_import_path():
     [
         ("Sizd", {}, "has no Sizd; did you mean Sized"),
         ("Sized", {"scal": 2}, "model_args.scal of .*; did you mean scale"),
-        ("number", {}, "gives a int; expected a torch.nn.Module"),
+        ("number", {}, "returned a int; expected a torch.nn.Module"),
         ("Normed", {"norm": "lazy"}, "has no shape yet"),
         ("pytest", {}, "is a module; expected a class"),
     ],

@@ -92,7 +92,7 @@ def test_resnet18_is_the_well_known_one():
         ("mlp", {"hidden": 3}, (4,), r"model_args.hidden = 3; expected a list"),
         ("mlp", {"hidden": [0]}, (4,), r"model_args.hidden = \[0\]; expected positive"),
         ("mlp", {"num_classes": 3}, (4,), r"unknown argument model_args.num_classes"),
-        ("logistic", {"hidden": [3]}, (4,), r"model_args.hidden of logistic; it takes none"),
+        ("logistic", {"hidden": [3]}, (4,), r"model_args.hidden of logistic; it takes no arguments"),
         ("cnn_cifar", {}, (64,), r"expected images .* or use model = mlp"),
         ("cnn_cifar", {}, (3, 12, 32), r"at least 16 x 16, but they are 12 x 32"),
     ],

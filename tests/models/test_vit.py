@@ -106,7 +106,7 @@ def test_weights_from_a_file(tmp_path):
 
 @needs_timm
 def test_argument_errors():
-    with pytest.raises(ConfigError, match=r"pretrained = 'no.pt' is no file"):
+    with pytest.raises(ConfigError, match=r"pretrained = 'no.pt' is not a file"):
         build("vit_small", pretrained="no.pt")
     with pytest.raises(ConfigError, match=r"pretrained = true, but timm's weights"):
         build("tiny_vit", pretrained=True)

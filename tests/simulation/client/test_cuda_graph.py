@@ -13,7 +13,7 @@ import torch
 from fedasd_fast import simulate
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import from_dict
-from fedasd_fast.data.device_data import ResidentData
+from fedasd_fast.data.device_data import DeviceData
 from fedasd_fast.simulation.client import cuda_graph
 from fedasd_fast.simulation.executors.stacked import StackedExecutor
 from tests.simulation import device_checks as on_device
@@ -136,7 +136,7 @@ def test_data_that_does_not_fit_is_sent_client_by_client(caplog: pytest.LogCaptu
     host = images()
     room = 2 * host.test.nbytes  # half of it is for data
     with fake_gpu(free_memory=room), caplog.at_level(logging.WARNING):
-        data = ResidentData(host, CUDA)
+        data = DeviceData(host, CUDA)
         assert data.test.inputs.device == CUDA
         assert data.client(2).inputs.device == data.client(2).targets.device == CUDA
         assert torch.equal(data.client(2).inputs.cpu(), host.client(2).inputs)

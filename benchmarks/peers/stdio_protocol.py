@@ -1,8 +1,8 @@
-"""Where a contender waits until it is told to train: JSON lines on stdin and stdout.
+"""Protocol between harness and contender: JSON lines on stdin and stdout that start rounds and report them.
 
-After every round the contender calls `round_done`.  When the rounds asked for are done it says what they took and
+After every round the contender calls `round_done`.  When the requested rounds are done it reports their times and
 blocks, whatever thread or callback of its framework it is in.  So each framework runs its own loop, started once, and
-its start-up is not measured.  The first round warms up; its answer also says which versions are at work.
+its start-up is not measured.  The first round is for warm-up; its answer also has the versions of the software.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-ENDLESS = 1_000_000  # rounds, for frameworks that want a number
+UNLIMITED_ROUNDS = 1_000_000  # for frameworks that need a number of rounds
 
 
 class Finished(Exception):
-    """No more rounds are wanted."""
+    """No more rounds are requested."""
 
 
-class Gate:
+class RoundGate:
+    """Blocks the contender between rounds until the harness requests more."""
+
     def __init__(self, **versions: str) -> None:
         # Frameworks print: what they send to stdout goes to stderr from here on.
         self._answers = os.fdopen(os.dup(1), "w")
@@ -35,7 +37,7 @@ class Gate:
         self._began = time.perf_counter()
 
     def round_done(self, updates: int, steps: int, loss: Callable[[], float], untimed: float = 0.0) -> None:
-        """`loss`: the model's on the test set, called when the clock stands; `untimed` seconds were not training."""
+        """`loss`: the test loss, computed while the clock is stopped; `untimed` seconds were not training."""
         now = time.perf_counter()
         self._seconds.append(now - self._began - untimed)
         self._updates += updates
