@@ -1,1 +1,1 @@
-"""What every part of the package uses and that knows nothing of federated learning."""
+"""Helpers for the whole package: files, formats, tables, plots, progress, randomness."""

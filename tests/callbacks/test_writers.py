@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedasd_fast.callbacks import TensorBoard, WandB
-from fedasd_fast.callbacks.base import Callback, numbers
+from fedasd_fast.callbacks.base import Callback, numeric_metrics
 from fedasd_fast.config import Config
 
 METRICS = {"round": 3, "acc_all": 40.5, "loss": 1, "failed": {"7": "NaN"}, "ok": True}
@@ -45,7 +45,7 @@ def follow(callback: Callback, out: Path | None) -> None:
 
 
 def test_only_numbers_are_drawn() -> None:
-    assert numbers(dict(METRICS)) == {"acc_all": 40.5, "loss": 1.0}
+    assert numeric_metrics(dict(METRICS)) == {"acc_all": 40.5, "loss": 1.0}
 
 
 def test_tensorboard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ import torch
 
 from fedasd_fast import presets
 from fedasd_fast.callbacks import Progress
-from fedasd_fast.cli import execution as running
-from fedasd_fast.cli.sweep import axis, folder_name
+from fedasd_fast.cli import outputs
+from fedasd_fast.cli.sweep import directory_name, parse_axis
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config
-from fedasd_fast.simulation.storage.recorded_run import Run
+from fedasd_fast.simulation.storage.recorded_run import RecordedRun
 
 from .conftest import SMALL, Fedasd
 
@@ -126,20 +126,20 @@ def test_sweep_runs_every_combination(fedasd: Fedasd) -> None:
 
 
 def test_the_values_of_a_sweep() -> None:
-    assert axis("asd.weight=1,3.5") == ("asd.weight", [1, 3.5])
-    assert axis("model_args.hidden=[64],[128,64]") == ("model_args.hidden", [[64], [128, 64]])
-    assert folder_name({"model": "my.module:Net", "a": [1, 2]}) == "model=my.module_Net,a=_1,2_"
+    assert parse_axis("asd.weight=1,3.5") == ("asd.weight", [1, 3.5])
+    assert parse_axis("model_args.hidden=[64],[128,64]") == ("model_args.hidden", [[64], [128, 64]])
+    assert directory_name({"model": "my.module:Net", "a": [1, 2]}) == "model=my.module_Net,a=_1,2_"
     with pytest.raises(ConfigError, match="expected key=v1,v2"):
-        axis("asd.weight=")
+        parse_axis("asd.weight=")
 
 
 def test_the_summary_has_the_papers_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = presets.load("cifar100-500clients", ["rounds=10"])
     row = {"round": 10, "acc_all": 9.0, "acc_sel": 8.5, "acc_cloud": 8.5, "seconds": 4.0, "client_updates": 50}
     (tmp_path / "config.yaml").write_text(config.to_yaml())
-    running.finish(Run("FedAvg+ASD", config, [row], tmp_path))
+    outputs.write_outputs(RecordedRun("FedAvg+ASD", config, [row], tmp_path))
     out = capsys.readouterr().out
-    assert "paper     31.28 % (Table 4, model sel, 1000 rounds; here other augment, rounds, teacher)" in out
+    assert "paper     31.28 % (Table 4, model sel, 1000 rounds; different here: augment, rounds, teacher)" in out
     assert "12.5 client updates/s" in out
 
 
@@ -149,11 +149,11 @@ def test_a_run_without_matplotlib_is_a_run(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     config = Config(rounds=0)
     (tmp_path / "config.yaml").write_text(config.to_yaml())
-    running.finish(Run("FedAvg", config, [], tmp_path))
+    outputs.write_outputs(RecordedRun("FedAvg", config, [], tmp_path))
     out = capsys.readouterr().out
     assert not (tmp_path / "report.html").exists()
     assert "accuracy  not evaluated" in out
-    assert "no picture: figures need matplotlib" in out
+    assert "no plot: plots need matplotlib" in out
 
 
 def test_threads_and_generators_are_left_alone(fedasd: Fedasd) -> None:
