@@ -14,7 +14,7 @@ from fedasd_fast.analysis import registry
 from ..cli.conftest import Fedasd
 from ..simulation.small import files, small
 
-_FAST = ("--only", "hessian,dissimilarity", "--samples", "40", "hessian.probes=3", "hessian.lanczos_steps=8",
+_FAST_OPTIONS = ("--only", "hessian,dissimilarity", "--samples", "40", "hessian.probes=3", "hessian.lanczos_steps=8",
          "hessian.lanczos_runs=1")  # fmt: skip
 
 
@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_is_analysed(folder: Path, fedasd: Fedasd) -> None:
     pytest.importorskip("curvlinops")
     before = files(folder)
-    code, out, err = fedasd("analyse", str(folder), *_FAST, "--model", "sel")
+    code, out, err = fedasd("analyse", str(folder), *_FAST_OPTIONS, "--model", "sel")
     assert code == 0, err
     assert "Hessian of the model `sel` after round 3, 40 training samples" in out
     assert "Gradient dissimilarity after round 4 (12 clients" in out
@@ -41,7 +41,7 @@ def test_a_run_is_analysed(folder: Path, fedasd: Fedasd) -> None:
     assert values["spectrum"]["probes"] == 3
     assert f"{values['spectrum']['top'][0]:.4g}" in out
     # Again with the same seed: the same numbers; quietly: only results are printed.
-    code, _, err = fedasd("analyse", str(folder), *_FAST, "--model", "sel", "--quiet")
+    code, _, err = fedasd("analyse", str(folder), *_FAST_OPTIONS, "--model", "sel", "--quiet")
     assert (code, err) == (0, "")
     again = json.loads((folder / "analysis" / "hessian.json").read_text())
     assert {**again, "seconds": 0} == {**values, "seconds": 0}

@@ -29,14 +29,14 @@ from fedasd_fast.simulation.round import server_of
 from ..simulation.small import files, small
 
 
-def made(out: Path, **changes: Any) -> LoadedRun:
+def simulated_run(out: Path, **changes: Any) -> LoadedRun:
     simulate(small(out=str(out), **changes))
     return load_run(out)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> LoadedRun:
-    return made(tmp_path_factory.mktemp("runs") / "one", partition="dirichlet_0.3", rounds=3)
+    return simulated_run(tmp_path_factory.mktemp("runs") / "one", partition="dirichlet_0.3", rounds=3)
 
 
 def test_groups_are_split_at_the_clients_own_even_share() -> None:
@@ -119,7 +119,7 @@ def test_a_weight_of_zero_is_no_distillation(run: LoadedRun) -> None:
 
 
 def test_clients_of_one_label_forget_the_others(tmp_path: Path) -> None:
-    run = made(
+    run = simulated_run(
         tmp_path / "run", partition="shards_1", rounds=30, local_epochs=2, participation=1.0, checkpoint_every=30,
         synthetic={"test_samples": 200}, asd={"weight": 10.0},
     )  # fmt: skip
@@ -133,7 +133,7 @@ def test_clients_of_one_label_forget_the_others(tmp_path: Path) -> None:
 
 def test_a_run_of_views_that_change_recomputes_the_teacher(tmp_path: Path) -> None:
     """Without a teacher this combination is allowed; with one it is not."""
-    run = made(tmp_path / "run", synthetic={"shape": [1, 4, 4]}, augment="epoch", teacher="cache", rounds=1)
+    run = simulated_run(tmp_path / "run", synthetic={"shape": [1, 4, 4]}, augment="epoch", teacher="cache", rounds=1)
     assert context_for_method(run.context, "fedavg+asd").config.teacher == "recompute"
     assert len(forgetting(run, clients=1).after) == 4
 
@@ -141,7 +141,7 @@ def test_a_run_of_views_that_change_recomputes_the_teacher(tmp_path: Path) -> No
 def test_methods_with_state_need_a_run_of_theirs(tmp_path: Path, run: LoadedRun) -> None:
     with pytest.raises(SimulationError, match=r"feddyn\+asd keeps state .* run of fedavg .* a run of feddyn"):
         forgetting(run, methods=("fedavg", "feddyn+asd"))
-    own = made(tmp_path / "run", method="feddyn", rounds=2)
+    own = simulated_run(tmp_path / "run", method="feddyn", rounds=2)
     assert list(forgetting(own, clients=1, methods=("feddyn", "feddyn+asd")).after) == ["feddyn", "feddyn+asd"]
 
 

@@ -41,7 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> LoadedRun:
     return load_run(out)
 
 
-def exact(run: LoadedRun, model: str, x: Tensor, y: Tensor) -> Tensor:
+def exact_hessian(run: LoadedRun, model: str, x: Tensor, y: Tensor) -> Tensor:
     """The Hessian itself, by torch.func: another way than that of the operator."""
     flat = run.context.trainer.model
 
@@ -52,7 +52,7 @@ def exact(run: LoadedRun, model: str, x: Tensor, y: Tensor) -> Tensor:
     return matrix
 
 
-def quadratic(eigenvalues: list[float]) -> Any:
+def quadratic_operator(eigenvalues: list[float]) -> Any:
     """sum_i e_i w_i^2 / 2 as least squares: rows sqrt(e_i / 2) of a linear model, summed, have the Hessian diag(e)."""
     rows = torch.tensor(eigenvalues, dtype=torch.float64).div(2).sqrt().diag()
     module = nn.Linear(len(eigenvalues), 1, bias=False, dtype=torch.float64)
@@ -62,7 +62,7 @@ def quadratic(eigenvalues: list[float]) -> Any:
 
 def test_a_quadratic_has_its_own_spectrum() -> None:
     eigenvalues = [float(i) for i in range(1, 31)]
-    found = spectrum(quadratic(eigenvalues), top=3, lanczos_steps=30, lanczos_runs=4, seed=1)
+    found = spectrum(quadratic_operator(eigenvalues), top=3, lanczos_steps=30, lanczos_runs=4, seed=1)
     assert found.top == pytest.approx((30, 29, 28), rel=1e-3)
     assert found.smallest == pytest.approx(1, abs=0.05)
     # A diagonal matrix: v.Hv is the trace for every vector of signs.
@@ -77,7 +77,7 @@ def test_a_quadratic_has_its_own_spectrum() -> None:
 
 
 def test_the_density_tells_how_many_eigenvalues_are_where() -> None:
-    operator = quadratic([0.01 * (1 + i / 90) for i in range(90)] + [4.0 + 0.1 * i for i in range(10)])
+    operator = quadratic_operator([0.01 * (1 + i / 90) for i in range(90)] + [4.0 + 0.1 * i for i in range(10)])
     grid, density, _ = (torch.tensor(part) for part in estimate_density(operator, 20, 15, 2000, 4.9, seed=0))
     above = grid > 2
     assert float(torch.trapezoid(density[above], grid[above])) == pytest.approx(0.1, abs=0.025)
@@ -85,7 +85,7 @@ def test_the_density_tells_how_many_eigenvalues_are_where() -> None:
 
 def test_eigenvalues_trace_and_smallest_are_those_of_the_exact_hessian(run: LoadedRun) -> None:
     found = hessian(run, samples=60, seed=3, top=4, probes=200, trace_tolerance=0.0, lanczos_runs=3)
-    matrix = exact(run, "all", *training_samples(run, 60, 3))
+    matrix = exact_hessian(run, "all", *training_samples(run, 60, 3))
     values = torch.linalg.eigvalsh(matrix)
     assert found.parameters == len(matrix)
     assert found.samples == 60
@@ -118,13 +118,15 @@ def test_convolutions_in_the_flat_vectors_own_order() -> None:
 
 
 def test_the_model_asked_for_is_looked_at_and_batches_do_not_matter(run: LoadedRun) -> None:
-    matrix = exact(run, "sel", *training_samples(run, None, 0))
+    matrix = exact_hessian(run, "sel", *training_samples(run, None, 0))
     top = float(torch.linalg.eigvalsh(matrix)[-1])
     for batch_size in (0, 60):
         found = hessian(run, model="sel", samples=None, top=1, probes=2, lanczos_steps=10, batch_size=batch_size)
         assert found.samples == 12 * 16
         assert found.spectrum.top[0] == pytest.approx(top, rel=1e-3)
-    assert float(torch.linalg.eigvalsh(exact(run, "all", *training_samples(run, None, 0)))[-1]) != pytest.approx(top)
+    assert float(
+        torch.linalg.eigvalsh(exact_hessian(run, "all", *training_samples(run, None, 0)))[-1]
+    ) != pytest.approx(top)
 
 
 def test_a_seed_repeats_all_of_it_and_another_does_not(run: LoadedRun) -> None:

@@ -18,10 +18,20 @@ from fedasd_fast.simulation.storage.recorded_run import read_run
 
 from .conftest import Fedasd
 
-SMALL = ("dataset=synthetic", "synthetic.test_samples=50", "model=mlp", "model_args.hidden=[8]", "augment=none",
-         "clients=6", "participation=0.5", "local_epochs=1", "batch_size=5", "eval_every=1", "executor=serial",
-         "threads=1")  # fmt: skip
-PART = ("reproduce", "table4_500clients", *SMALL, "--only", "fedavg,fedavg+asd", "--rounds", "2", "--seeds", "5,6")
+SMALL_SETTINGS = ("dataset=synthetic", "synthetic.test_samples=50", "model=mlp", "model_args.hidden=[8]",
+                  "augment=none", "clients=6", "participation=0.5", "local_epochs=1", "batch_size=5", "eval_every=1",
+                  "executor=serial", "threads=1")  # fmt: skip
+TABLE_4_PART = (
+    "reproduce",
+    "table4_500clients",
+    *SMALL_SETTINGS,
+    "--only",
+    "fedavg,fedavg+asd",
+    "--rounds",
+    "2",
+    "--seeds",
+    "5,6",
+)
 FOLDERS = ["fedavg+asd-seed5", "fedavg+asd-seed6", "fedavg-seed5", "fedavg-seed6"]
 
 
@@ -44,8 +54,10 @@ def interrupt_after(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_grid_that_is_stopped_goes_on(fedasd: Fedasd, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         interrupt_after(3, patch)
-        code, out, err = fedasd(*PART)
-    command = f"fedasd reproduce table4_500clients {' '.join(SMALL)} --rounds 2 --seeds 5,6 --only fedavg,fedavg+asd"
+        code, out, err = fedasd(*TABLE_4_PART)
+    command = (
+        f"fedasd reproduce table4_500clients {' '.join(SMALL_SETTINGS)} --rounds 2 --seeds 5,6 --only fedavg,fedavg+asd"
+    )
     assert code == 130
     assert f"the same command continues: {command}" in err.replace("'", "")
     assert folders("runs/table4_500clients") == ["fedavg+asd-seed5", "fedavg-seed5"]  # side by side, one seed first
@@ -55,7 +67,7 @@ def test_a_grid_that_is_stopped_goes_on(fedasd: Fedasd, monkeypatch: pytest.Monk
     report = json.loads((out_folder / "report.json").read_text())
     assert [number["rounds"] for number in report["numbers"]] == [[2], [1]]
 
-    code, out, _ = fedasd(*PART, "--quiet")
+    code, out, _ = fedasd(*TABLE_4_PART, "--quiet")
     assert code == 0
     assert out.count("finished already") == 1
     assert {path: path.stat().st_mtime_ns for path in before} == before
@@ -77,21 +89,21 @@ def test_a_grid_that_is_stopped_goes_on(fedasd: Fedasd, monkeypatch: pytest.Monk
     for text in ("27.92", "not comparable", "Within noise", "Run with fedasd_fast", "FedAvg+ASD", command):
         assert text in page.replace("&#x27;", "")
 
-    code, again, _ = fedasd(*PART, "--report")
+    code, again, _ = fedasd(*TABLE_4_PART, "--report")
     assert code == 0
     assert again.strip() in out
-    assert fedasd(*PART, "--report", "--out", "elsewhere")[0] == 2
-    code, _, err = fedasd(*PART, "optimizer.lr=0.5", "--report")
+    assert fedasd(*TABLE_4_PART, "--report", "--out", "elsewhere")[0] == 2
+    code, _, err = fedasd(*TABLE_4_PART, "optimizer.lr=0.5", "--report")
     assert code == 2
     assert "other settings (optimizer.lr)" in err
 
     whole = read_run(out_folder / "fedavg+asd-seed5").metrics  # as if it had not been stopped
-    assert fedasd(*PART, "--seeds", "5", "--out", "again", "--quiet")[0] == 0
+    assert fedasd(*TABLE_4_PART, "--seeds", "5", "--out", "again", "--quiet")[0] == 0
     assert [row["loss"] for row in read_run("again/fedavg+asd-seed5").metrics] == [row["loss"] for row in whole]
 
 
 def test_runs_share_the_partition_and_the_initial_model_and_may_get_longer(fedasd: Fedasd) -> None:
-    words = ("reproduce", "table9_clients_d03", *SMALL, "--seeds", "5", "--out", "g", "--quiet")
+    words = ("reproduce", "table9_clients_d03", *SMALL_SETTINGS, "--seeds", "5", "--out", "g", "--quiet")
     assert fedasd(*words, "--rounds", "1", "--only", "fedavg,fedavg+asd,feddyn")[0] == 0
     first, *others = [load_run(f"g/{method},clients=6-seed5") for method in ("fedavg", "fedavg+asd", "feddyn")]
     for other in others:
@@ -111,7 +123,7 @@ def test_runs_share_the_partition_and_the_initial_model_and_may_get_longer(fedas
 
 
 def test_a_budget_is_kept_to(fedasd: Fedasd, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = (*PART[:-4], "rounds=100000", "--budget", "3s", "--quiet", "--out", "b")
+    words = (*TABLE_4_PART[:-4], "rounds=100000", "--budget", "3s", "--quiet", "--out", "b")
     monkeypatch.setattr("fedasd_fast.reproduce.time_budget._SAFETY_FACTOR", 20)  # so that the test takes less
     code, out, _ = fedasd(*words)
     assert code == 0
@@ -131,7 +143,7 @@ def test_a_budget_is_kept_to(fedasd: Fedasd, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_plan_runs_nothing(fedasd: Fedasd, tmp_path: Path) -> None:
-    code, out, _ = fedasd(*PART, "--dry-run")
+    code, out, _ = fedasd(*TABLE_4_PART, "--dry-run")
     assert code == 0
     lines = out.splitlines()
     assert lines[0] == "runs/table4_500clients/fedavg-seed5  2 rounds"
@@ -176,7 +188,7 @@ def test_a_mistake_is_explained(words: str, message: str, fedasd: Fedasd, tmp_pa
 
 
 def test_a_sweep_over_what_the_preset_spans(fedasd: Fedasd) -> None:
-    words = ("sweep", "fig7_hyper", *SMALL, "rounds=1", "asd.entropy_power=2", "--out", "s", "--quiet")
+    words = ("sweep", "fig7_hyper", *SMALL_SETTINGS, "rounds=1", "asd.entropy_power=2", "--out", "s", "--quiet")
     assert fedasd(*words)[0] == 0
     rows = list(csv.DictReader(Path("s/results.csv").read_text().splitlines()))
     assert len({(row["asd.weight"], row["asd.temperature"]) for row in rows}) == len(rows) == 16
@@ -192,7 +204,7 @@ def test_a_sweep_over_what_the_preset_spans(fedasd: Fedasd) -> None:
 def test_a_run_that_was_killed_before_its_models_were_written_is_finished(
     fedasd: Fedasd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = (*PART, "--seeds", "5", "--out", "k", "--quiet")
+    words = (*TABLE_4_PART, "--seeds", "5", "--out", "k", "--quiet")
     fedasd(*words)
     models = Path("k/fedavg-seed5/models.pt")
     content = models.read_bytes()

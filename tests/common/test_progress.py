@@ -6,10 +6,7 @@ import pytest
 
 from fedasd_fast.common.progress import ProgressDisplay
 
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+from .terminal import Terminal
 
 
 def test_a_pipe_gets_the_first_and_the_last_step_of_each_task(capsys: pytest.CaptureFixture[str]) -> None:

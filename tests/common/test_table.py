@@ -6,10 +6,7 @@ from pathlib import Path
 
 from fedasd_fast.common.table import Table
 
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+from .terminal import Terminal
 
 
 def test_a_pipe_gets_plain_text_and_a_terminal_a_drawing() -> None:

@@ -26,15 +26,15 @@ from fedasd_fast.simulation.storage.recorded_run import Curve, RecordedRun
 
 from .synthetic_runs import synthetic_run
 
-VOID = {"meta", "br", "img", "link"}
-LOADING = {"src", "srcset", "href", "xlink:href", "action", "data", "poster"}
+VOID_TAGS = {"meta", "br", "img", "link"}
+LOADING_ATTRIBUTES = {"src", "srcset", "href", "xlink:href", "action", "data", "poster"}
 
 
 def accuracies(run: RecordedRun) -> Curve:
     return run.accuracies("all")
 
 
-class Checker(HTMLParser):
+class PageChecker(HTMLParser):
     """What a browser would build: refuses what is not nested, and gathers text, identifiers and links."""
 
     def __init__(self, text: str) -> None:
@@ -51,19 +51,19 @@ class Checker(HTMLParser):
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        if tag not in VOID:
+        if tag not in VOID_TAGS:
             self.open.append(tag)
         for name, value in attributes:
             if name == "id":
                 self.ids.append(value or "")
-            if name in LOADING:
+            if name in LOADING_ATTRIBUTES:
                 self.links.append(value or "")
             if name == "aria-label":
                 self.labels.append(value or "")
 
     def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.handle_starttag(tag, attributes)
-        if tag not in VOID:
+        if tag not in VOID_TAGS:
             self.open.pop()
 
     def handle_endtag(self, tag: str) -> None:
@@ -135,7 +135,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[page.ReportPage, st
 
 
 def test_the_page_is_well_formed_and_semantic(shown: tuple[page.ReportPage, str]) -> None:
-    found = Checker(shown[1])
+    found = PageChecker(shown[1])
     assert {"html", "head", "title", "main", "header", "footer", "nav", "figure", "figcaption", "details"} <= {
         *found.tags
     }
@@ -151,7 +151,7 @@ def test_the_page_is_well_formed_and_semantic(shown: tuple[page.ReportPage, str]
 
 
 def test_it_loads_nothing(shown: tuple[page.ReportPage, str]) -> None:
-    found = Checker(shown[1])
+    found = PageChecker(shown[1])
     assert not {"script", "link", "img", "iframe", "object"} & set(found.tags)
     targets = {f"#{name}" for name in found.ids}
     assert all(link in targets or link.startswith("data:image/png;base64,") for link in found.links)
@@ -162,7 +162,7 @@ def test_it_loads_nothing(shown: tuple[page.ReportPage, str]) -> None:
 
 
 def test_it_has_the_numbers(shown: tuple[page.ReportPage, str]) -> None:
-    text = Checker(shown[1]).text
+    text = PageChecker(shown[1]).text
     assert "62.50 ± 1.77" in text  # FedAvg
     assert "65.50 ± 1.77" in text
     assert "+3.00" in text
@@ -170,16 +170,16 @@ def test_it_has_the_numbers(shown: tuple[page.ReportPage, str]) -> None:
     assert "FedAvg 10.0 1.0 80 8.0 12.5" in text  # seconds of training and evaluation, updates, a second, ms a step
     assert "10 of 40" in text
     assert "(25%). To continue it: fedasd resume" in text
-    assert any("FedAvg seed 1 ends at 63.8" in label for label in Checker(shown[1]).labels)
+    assert any("FedAvg seed 1 ends at 63.8" in label for label in PageChecker(shown[1]).labels)
 
 
 def test_free_text_is_escaped(shown: tuple[page.ReportPage, str]) -> None:
     assert "<script" not in shown[1]
-    assert "<script>alert('1')</script> $x_$" in Checker(shown[1]).text
+    assert "<script>alert('1')</script> $x_$" in PageChecker(shown[1]).text
 
 
 def test_what_is_damaged_is_named_and_the_rest_is_shown(shown: tuple[page.ReportPage, str]) -> None:
-    written, text = shown[0], Checker(shown[1]).text
+    written, text = shown[0], PageChecker(shown[1]).text
     assert len(written.runs) == 6  # each once, though two of the folders contain them
     why = {problem.path.name: str(problem) for problem in written.unreadable}
     assert sorted(why) == ["absent", "unreadable"]
@@ -193,7 +193,7 @@ def test_what_is_damaged_is_named_and_the_rest_is_shown(shown: tuple[page.Report
 
 
 def test_analyses_are_drawn_or_named(shown: tuple[page.ReportPage, str]) -> None:
-    text = Checker(shown[1]).text
+    text = PageChecker(shown[1]).text
     assert any(name.endswith("doubles") for name in shown[0].names)
     assert "3.25" in text
     assert "7.125" in text
