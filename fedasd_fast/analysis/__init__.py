@@ -1,1 +1,1 @@
-"""What a finished run can be asked: flatness, drift, forgetting, cost."""
+"""Analyses of a run at its last checkpoint: flatness, gradient dissimilarity, forgetting, drift, cost, weights."""

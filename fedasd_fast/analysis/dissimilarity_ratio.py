@@ -1,4 +1,4 @@
-"""G_d as a function of lambda: a ratio of two parabolas, known from six numbers.
+"""Gradient dissimilarity G_d as a function of lambda: a ratio of two parabolas, known from six numbers.
 
 With the gradients c_k of client k's cross-entropy and a_k of its distillation term at one point,
 
@@ -29,12 +29,12 @@ class Parabola:
 
 
 @dataclass(frozen=True)
-class Ratio:
+class DissimilarityRatio:
     above: Parabola  # mean of the squared norms
     below: Parabola  # squared norm of the mean
 
     def __call__(self, x: float) -> float | None:
-        """None: the clients' gradients sum to nothing, and G_d is not defined."""
+        """None if the clients' gradients cancel out, where G_d is not defined."""
         return self._over(self.above(x), self.below(x))
 
     def slope(self, x: float) -> float | None:
@@ -45,12 +45,12 @@ class Ratio:
 
     @property
     def limit(self) -> float | None:
-        """Of G_d for ever larger lambda: the dissimilarity of the distillation gradients alone."""
+        """The limit of G_d for large lambda: the dissimilarity of the distillation gradients alone."""
         return self._over(self.above.a, self.below.a)
 
     @property
     def lambda_c(self) -> float | None:
-        """From here on G_d(lambda) < G_d(0); None: that holds for no end of the axis.
+        """For every larger lambda G_d(lambda) < G_d(0); None if there is no such lambda_c.
 
         G_d(lambda) < G_d(0) is lambda (q lambda + r) < 0 with q, r as below; for large lambda q decides.
         """
@@ -62,7 +62,7 @@ class Ratio:
 
     @property
     def best(self) -> float | None:
-        """The lambda >= 0 where G_d is least; None: it falls to its limit and is never there, or is not defined."""
+        """The lambda >= 0 with the smallest G_d; None if G_d falls towards its limit for ever, or is not defined."""
         n, d = self.above, self.below
         # The numerator of the slope is itself a parabola.
         u, v, w = n.a * d.b - n.b * d.a, 2 * (n.a * d.c - n.c * d.a), n.b * d.c - n.c * d.b
@@ -78,8 +78,8 @@ class Ratio:
         return above / below if below > 0 and math.isfinite(above / below) else None
 
 
-class Moments:
-    """The sums over clients that a Ratio is made of."""
+class GradientMoments:
+    """The sums over clients that a DissimilarityRatio is computed from."""
 
     def __init__(self, like: Tensor) -> None:
         self._sums = torch.zeros(2, len(like), dtype=torch.float64, device=like.device)  # of c_k and a_k
@@ -87,24 +87,24 @@ class Moments:
         self._number = 0
 
     def add(self, ce: Tensor, asd: Tensor, scale: float = 1.0) -> None:
-        """Of one client: gradients [P]; that of the distillation counts `scale` times."""
+        """Adds the gradients [P] of one client; that of the distillation is multiplied by `scale`."""
         c, a = ce.double(), asd.double() * scale
         self._sums[0] += c
         self._sums[1] += a
         self._products += torch.tensor([float(a @ a), float(c @ a), float(c @ c)], dtype=torch.float64)
         self._number += 1
 
-    def ratio(self) -> Ratio:
+    def ratio(self) -> DissimilarityRatio:
         c, a = self._sums / self._number
         aa, ca, cc = (self._products / self._number).tolist()
-        return Ratio(Parabola(aa, 2 * ca, cc), Parabola(float(a @ a), 2 * float(c @ a), float(c @ c)))
+        return DissimilarityRatio(Parabola(aa, 2 * ca, cc), Parabola(float(a @ a), 2 * float(c @ a), float(c @ c)))
 
 
-def of_population(ratio: Ratio, x: float, drawn: int, population: int) -> float | None:
-    """G_d(x) of a population, from the ratio of the clients drawn from it; None: too few to tell.
+def population_estimate(ratio: DissimilarityRatio, x: float, drawn: int, population: int) -> float | None:
+    """G_d(x) of all clients, estimated from the ratio of those that were drawn; None if they are too few.
 
-    The mean of few vectors is longer than that of all, by (1/m - 1/K) times their variance on average, so that clients
-    look more alike than they are.  Here that is taken off, which leaves the denominator without bias.
+    The squared mean of m of K vectors is larger than that of all, by (1/m - 1/K) times their variance on average, so
+    that clients look more alike than they are.  Subtracting that makes the denominator unbiased.
     """
     squares, square = ratio.above(x), ratio.below(x)
     if drawn < population:
@@ -115,7 +115,7 @@ def of_population(ratio: Ratio, x: float, drawn: int, population: int) -> float 
 
 
 def _roots(a: float, b: float, c: float) -> list[float]:
-    """Real ones of a x^2 + b x + c, each computed without cancellation."""
+    """Real roots of a x^2 + b x + c, each computed without cancellation."""
     if a == 0:
         return [-c / b] if b else []
     inside = b * b - 4 * a * c

@@ -1,7 +1,7 @@
-"""How far a round moves the global model, and each client its own (figure 12 of the paper).
+"""Drift: how far a round moves the global model, and local training the clients' models (figure 12 of the paper).
 
-The paper plots "smoothed estimates" of ||w_t - w_{t-1}|| without saying which.  Here it is the mean of the last
-`window` rounds, 10 unless told: no value changes when the run goes on.
+The paper plots "smoothed estimates" of ||w_t - w_{t-1}|| without saying how they are smoothed.  Here it is the mean of
+the last `window` rounds, so that no value changes when the run continues.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..simulation.errors import SimulationError
-from .loaded_run import OpenedRun
+from .loaded_run import LoadedRun
 
-WINDOW = 10
+DEFAULT_WINDOW = 10
 
 
 @dataclass(frozen=True)
 class Drift:
     window: int
-    rounds: list[int]  # in which somebody returned a model
+    rounds: list[int]  # in which at least one client returned a model
     drift: list[float]  # ||w_t - w_{t-1}||
     drift_smoothed: list[float]
     client_distance: list[float]  # mean over the participants of ||w_k - w_{t-1}||
@@ -37,12 +37,12 @@ class Drift:
         )
 
 
-def drift(run: OpenedRun, *, window: int = WINDOW) -> Drift:
+def drift(run: LoadedRun, *, window: int = DEFAULT_WINDOW) -> Drift:
     return drift_of(run.metrics, window=window)
 
 
-def drift_of(rows: Sequence[Mapping[str, Any]], *, window: int = WINDOW) -> Drift:
-    """From the rows of metrics.jsonl: nothing else of the run is needed."""
+def drift_of(rows: Sequence[Mapping[str, Any]], *, window: int = DEFAULT_WINDOW) -> Drift:
+    """Needs only the rows of metrics.jsonl."""
     keys = ("drift", "client_distance")
     kept = [row for row in rows if all(math.isfinite(row.get(key, math.nan)) for key in keys)]
     if not kept:
@@ -60,6 +60,6 @@ def drift_of(rows: Sequence[Mapping[str, Any]], *, window: int = WINDOW) -> Drif
 def moving_average(values: Sequence[float], window: int) -> list[float]:
     """The mean of each value and up to window - 1 values before it."""
     if window < 1:
-        raise SimulationError(f"window = {window}; expected at least 1, which smoothes nothing")
+        raise SimulationError(f"window = {window}; expected at least 1, which does not smooth")
     starts = (max(0, end - window) for end in range(1, len(values) + 1))
     return [math.fsum(values[start:end]) / (end - start) for end, start in enumerate(starts, 1)]

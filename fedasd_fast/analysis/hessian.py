@@ -1,9 +1,9 @@
-"""The Hessian of the global model's training loss: how flat is the minimum that a run has found?
+"""Hessian of the global model's training loss: how flat is the minimum that a run has found?
 
 Top eigenvalues by ARPACK (scipy), the trace by Hutchinson's estimator and the spectral density by stochastic Lanczos
 quadrature (both curvlinops), all from products of the Hessian with vectors.  The loss is the mean cross-entropy over
-training samples of all clients, without augmentation and in eval mode; distillation is no part of it, weight decay only
-if asked for.  Few samples inflate the top eigenvalue, so numbers can be compared only if they are from equally many.
+training samples of all clients, without augmentation and in eval mode; it does not include distillation, and weight
+decay only on request.  Few samples inflate the top eigenvalue: compare only results from equally many samples.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ import torch.nn.functional as F
 from torch import nn
 
 from .. import presets
-from ..common.formatting import written
-from ..common.progress import Tell, silent
+from ..common.formatting import format_number
+from ..common.progress import ProgressFunction, no_progress
 from ..common.schema import ConfigError, plain
 from ..config import Config
 from ..simulation.errors import SimulationError
-from .loaded_run import OpenedRun
-from .selection import model_name, training_samples
-from .spectrum import Passes, Spectrum, hessian_operator, shifted, spectrum
+from .loaded_run import LoadedRun
+from .selection import select_model, training_samples
+from .spectrum import CountedBatches, Spectrum, hessian_operator, shifted, spectrum
 
-SAMPLES = 5000
-_TABLES = ("table1_hessian", "table12_hessian_rest")
-_LARGE = 100_000  # parameters from which on the density of one random vector is that of all: it varies by P^-1/2
+DEFAULT_SAMPLES = 5000
+_HESSIAN_TABLES = ("table1_hessian", "table12_hessian_rest")
+_LARGE_MODEL = 100_000  # parameters: then the density of one random vector is accurate, as it varies by P^-1/2
 
 
 @dataclass(frozen=True)
-class Paper:
+class PaperHessian:
     """The paper's numbers for this setting."""
 
     source: str
     top_eigenvalue: float
     trace: float
-    differs: tuple[str, ...]  # settings that are other than the paper's
+    differs: tuple[str, ...]  # settings that differ from the paper's
     suspect: str | None
 
 
@@ -56,7 +56,7 @@ class Hessian:
     spectrum: Spectrum
     products: int  # of the Hessian with a vector
     seconds: float
-    paper: Paper | None
+    paper: PaperHessian | None
 
     def to_dict(self) -> dict[str, Any]:
         values: dict[str, Any] = plain(self)
@@ -69,24 +69,24 @@ class Hessian:
             f"(loss {self.loss:.4f})",
             f"  top eigenvalues  {'  '.join(f'{value:.4g}' for value in s.top)}",
             f"  smallest         {s.smallest:.4g}",
-            f"  trace            {written(s.trace)} ± {written(s.trace_error)} ({s.probes} probes)",
+            f"  trace            {format_number(s.trace)} ± {format_number(s.trace_error)} ({s.probes} probes)",
             f"  cost             {self.products} products with vectors, {self.seconds:.1f} s",
         ]
         if p:
-            other = f"; here other {', '.join(p.differs)}" if p.differs else ""
+            other = f"; different here: {', '.join(p.differs)}" if p.differs else ""
             suspect = f"; suspect: {p.suspect}" if p.suspect else ""
             lines.append(
                 f"  paper            top eigenvalue {p.top_eigenvalue:g}, trace {p.trace:g} "
-                f"({p.source.split(' (')[0]}{other}{suspect}; its number of samples is not known)"
+                f"({p.source.split(' (')[0]}{other}{suspect}; its number of samples is unknown)"
             )
         return "\n".join(lines)
 
 
 def hessian(
-    run: OpenedRun,
+    run: LoadedRun,
     *,
     model: str | None = None,
-    samples: int | None = SAMPLES,
+    samples: int | None = DEFAULT_SAMPLES,
     seed: int = 0,
     top: int = 5,
     probes: int = 100,
@@ -95,29 +95,34 @@ def hessian(
     lanczos_runs: int = 0,
     weight_decay: bool = False,
     batch_size: int = 0,
-    tell: Tell = silent,
+    progress: ProgressFunction = no_progress,
 ) -> Hessian:
-    """At the run's last checkpoint.  samples None: all.  lanczos_runs 0: one if the model is large, else five.
-    batch_size 0: 250 images, whose activations fill memory, or 5000 other samples."""
-    _at_least(0, lanczos_runs=lanczos_runs, batch_size=batch_size)
-    _at_least(1, top=top, probes=probes)
-    _at_least(2, lanczos_steps=lanczos_steps)
-    name = model_name(run, model)
+    """At the run's last checkpoint.
+
+    samples None: all.  lanczos_runs 0: one if the model is large, else five.  batch_size 0: 250 images, because their
+    activations need much memory, or 5000 other samples.
+    """
+    _require_at_least(0, lanczos_runs=lanczos_runs, batch_size=batch_size)
+    _require_at_least(1, top=top, probes=probes)
+    _require_at_least(2, lanczos_steps=lanczos_steps)
+    name = select_model(run, model)
     inputs, targets = training_samples(run, samples, seed)
     batch_size = batch_size or (250 if run.context.experiment.data.is_image else 5000)
-    passes, began = Passes(inputs, targets, batch_size), time.perf_counter()
+    passes, began = CountedBatches(inputs, targets, batch_size), time.perf_counter()
     flat = run.context.trainer.model
     with flat.holding(run.model(name)) as module:
         module.eval()
         loss = mean_loss(module, passes)
         if not math.isfinite(loss):
-            raise SimulationError(f"the loss of the model `{name}` is {loss}: it diverged, and has no Hessian")
+            raise SimulationError(
+                f"the loss of the model `{name}` is {loss}: it has diverged, and its Hessian is undefined"
+            )
         passes.done = 0
         operator = hessian_operator(module, passes, len(targets))
-        runs = lanczos_runs or (1 if len(flat) >= _LARGE else 5)
+        runs = lanczos_runs or (1 if len(flat) >= _LARGE_MODEL else 5)
         found = spectrum(
             operator, top=top, probes=probes, trace_tolerance=trace_tolerance, lanczos_steps=lanczos_steps,
-            lanczos_runs=runs, seed=seed, tell=tell, passes=passes,
+            lanczos_runs=runs, seed=seed, progress=progress, passes=passes,
         )  # fmt: skip
     decay = run.context.experiment.config.optimizer.weight_decay if weight_decay else 0.0
     return Hessian(
@@ -135,27 +140,27 @@ def hessian(
     )
 
 
-def mean_loss(module: nn.Module, batches: Passes) -> float:
+def mean_loss(module: nn.Module, batches: CountedBatches) -> float:
     with torch.inference_mode():
         sums = [(float(F.cross_entropy(module(x), y, reduction="sum")), len(y)) for x, y in batches]
     return sum(loss for loss, _ in sums) / sum(number for _, number in sums)
 
 
-def paper_numbers(config: Config) -> Paper | None:
-    """Of tables 1 and 12, if the run is of such a preset, or is the same experiment under another name."""
-    for name in _tables(config):
+def paper_numbers(config: Config) -> PaperHessian | None:
+    """Of tables 1 and 12, if the run is of such a preset, or the same experiment under another name."""
+    for name in _tables_to_search(config):
         found = presets.expected(config.replace(name=name))
         if found and found.others and (name == config.name or found.comparable):
             top, trace = found.others["top_eigenvalue"], found.others["trace"]
-            return Paper(found.source, top, trace, found.differs, found.suspect)
+            return PaperHessian(found.source, top, trace, found.differs, found.suspect)
     return None
 
 
-def _tables(config: Config) -> Sequence[str]:
-    return [config.name, *_TABLES] if config.name in presets.names() else _TABLES
+def _tables_to_search(config: Config) -> Sequence[str]:
+    return [config.name, *_HESSIAN_TABLES] if config.name in presets.names() else _HESSIAN_TABLES
 
 
-def _at_least(least: int, **options: int) -> None:
+def _require_at_least(least: int, **options: int) -> None:
     for name, value in options.items():
         if value < least:
             raise ConfigError(f"hessian.{name} = {value}; expected a whole number of at least {least}")

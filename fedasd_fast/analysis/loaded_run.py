@@ -1,4 +1,4 @@
-"""A run as the analyses see it: its models, data, clients' records and metrics; nothing in its folder changes."""
+"""A run loaded at its last checkpoint for analysis; nothing in its run directory changes."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from ..simulation.storage.run_directory import RunDirectory
 
 
 @dataclass(frozen=True)
-class OpenedRun:
+class LoadedRun:
     path: Path
-    context: Context  # configuration, data, method, trainer, and the records that clients keep
+    context: Context  # configuration, data, method, trainer, and the state that clients keep
     state: State  # at the last checkpoint
-    before: State | None  # at the checkpoint before it, if that is kept
+    before: State | None  # at the checkpoint before it, if there is one
     metrics: Sequence[Mapping[str, Any]]
 
     def model(self, name: str) -> Tensor:
-        """all, sel or cloud as a vector [P], as of the last checkpoint."""
+        """all, sel or cloud as a vector [P], at the last checkpoint."""
         return self.state.model(name)
 
 
-def opened(path: str | Path, *, data: FederatedData | None = None, model: nn.Module | None = None) -> OpenedRun:
-    """`data` and `model` are those that the run was given in place of what its configuration names."""
-    folder = RunDirectory(Path(path))
-    config = folder.config().replace(executor="serial", clients_at_once=0)
-    kept = checkpoint.load(folder.checkpoints)
+def load_run(path: str | Path, *, data: FederatedData | None = None, model: nn.Module | None = None) -> LoadedRun:
+    """`data` and `model` are those that were passed to `simulate`, if any."""
+    directory = RunDirectory(Path(path))
+    config = directory.config().replace(executor="serial", clients_at_once=0)
+    kept = checkpoint.load(directory.checkpoints)
     if not kept:
-        raise SimulationError(f"{path} has no checkpoint yet; run it further, or look at another run")
-    shard, parallelism = Shard(folder.clients), saved_parallelism(kept[0])
+        raise SimulationError(f"{path} has no checkpoint yet; run it further, or choose another run")
+    shard, parallelism = Shard(directory.clients), saved_parallelism(kept[0])
     context = build_context(config, Inputs(data, model), shard=shard, parallelism=parallelism)
     state = restore(context, kept, read_only=True)
     before = from_plain(kept[1]["state"], context.initial.device) if kept[1:] else None
-    return OpenedRun(folder.path, context, state, before, folder.metrics(state.round))
+    return LoadedRun(directory.path, context, state, before, directory.metrics(state.round))

@@ -1,8 +1,8 @@
-"""The analyses by name.  A new one is a line in ANALYSES.
+"""The analyses by name.  To add one, add an entry to ANALYSES.
 
-An analysis is a function of an OpenedRun.  Its keywords are its options: those that several have in common (COMMON) are
-given once for all, its own as `name.option=value`.  It returns a dataclass with to_dict(), and str() of that is what
-the command prints.
+An analysis is a function of a LoadedRun.  Its keyword-only parameters are its options: those that several analyses have
+(COMMON_OPTIONS) are given once for all of them, its own as `name.option=value`.  It returns a dataclass with to_dict(),
+whose str() the command prints.
 """
 
 from __future__ import annotations
@@ -11,43 +11,51 @@ import inspect
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from importlib import import_module, util
-from typing import TYPE_CHECKING, Any, Protocol
+from importlib import util
+from typing import TYPE_CHECKING, Any
 
 from ..common.schema import ConfigError, convert, nearest
+from .cost import cost
+from .dissimilarity import dissimilarity
+from .drift import drift
+from .forgetting import forgetting
+from .hessian import hessian
+from .loaded_run import LoadedRun
+from .plots.cost import cost_figure
+from .plots.dissimilarity import dissimilarity_figure
+from .plots.drift import drift_figure
+from .plots.forgetting import forgetting_figure
+from .plots.hessian import hessian_figure
+from .plots.weights import weights_figure
+from .result import AnalysisResult
+from .weights import weights
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from .loaded_run import OpenedRun
-
-COMMON = ("model", "samples", "seed", "tell")
-
-
-class Result(Protocol):
-    def to_dict(self) -> dict[str, Any]: ...
+COMMON_OPTIONS = ("model", "samples", "seed", "progress")
 
 
 @dataclass(frozen=True)
 class Analysis:
-    function: str  # module:name in this package; imported when it is needed
-    figure: str | None = None  # draws the results of several runs, mappings as in their files
-    one_run: bool = False  # the figure is of one run only
+    function: Callable[..., AnalysisResult]
+    figure: Callable[..., Figure] | None = None  # plots the results of several runs, mappings as in their files
+    one_run: bool = False  # the figure shows one run only
     needs: tuple[str, ...] = ()  # modules of the extra `analysis`
 
 
 ANALYSES: dict[str, Analysis] = {
-    "hessian": Analysis("hessian:hessian", "plots.hessian:hessian_figure", needs=("curvlinops", "scipy")),
-    "dissimilarity": Analysis("dissimilarity:dissimilarity", "plots.hessian:dissimilarity_figure"),
-    "forgetting": Analysis("forgetting:forgetting", "plots.forgetting:forgetting_figure", one_run=True),
-    "weights": Analysis("weights:weights", "plots.forgetting:weights_figure", one_run=True),
-    "drift": Analysis("drift:drift", "plots.forgetting:drift_figure"),
-    "cost": Analysis("cost:cost", "plots.forgetting:cost_figure"),
+    "hessian": Analysis(hessian, hessian_figure, needs=("curvlinops", "scipy")),
+    "dissimilarity": Analysis(dissimilarity, dissimilarity_figure),
+    "forgetting": Analysis(forgetting, forgetting_figure, one_run=True),
+    "weights": Analysis(weights, weights_figure, one_run=True),
+    "drift": Analysis(drift, drift_figure),
+    "cost": Analysis(cost, cost_figure),
 }
 
 
-def chosen(names: Iterable[str] | None = None) -> list[str]:
-    """These analyses, all if None; refuses names that there are not and analyses that lack a library."""
+def select_analyses(names: Iterable[str] | None = None) -> list[str]:
+    """These analyses, or all; refuses unknown names and analyses whose libraries are missing."""
     wanted = list(ANALYSES) if names is None else list(dict.fromkeys(names))
     for name in wanted:
         if name not in ANALYSES:
@@ -63,36 +71,24 @@ def chosen(names: Iterable[str] | None = None) -> list[str]:
     return wanted
 
 
-def keywords(name: str, common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """What the analysis is called with: of the common options those that it has, and all of its own, checked."""
-    function = _imported(ANALYSES[name].function)
-    options = _options(function)
+def analysis_keywords(name: str, common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords to call an analysis with: the common options that it has, and all of its own, checked."""
+    function = ANALYSES[name].function
+    options = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
     given = {key: value for key, value in common.items() if key in options}
     for key in own:
-        if key not in options or key == "tell":
-            known = [option for option in options if option != "tell"]
+        if key not in options or key == "progress":
+            known = [option for option in options if option != "progress"]
             raise ConfigError(f"unknown setting {name}.{key}{nearest(key, known)}")
     hints = typing.get_type_hints(function)
     return given | {key: convert(hints[key], value, f"{name}.{key}") for key, value in own.items()}
 
 
-def compute(name: str, run: OpenedRun, options: Mapping[str, Any]) -> Result:
-    result: Result = _imported(ANALYSES[name].function)(run, **options)
-    return result
+def analyse(name: str, run: LoadedRun, options: Mapping[str, Any]) -> AnalysisResult:
+    return ANALYSES[name].function(run, **options)
 
 
-def draw(name: str, results: Iterable[Mapping[str, Any]]) -> Figure | None:
-    """The figure of results as they are in files, each with the "label" of its run; None: there is none."""
-    path = ANALYSES[name].figure
-    figure: Figure | None = _imported(path)(list(results)) if path else None
-    return figure
-
-
-def _options(function: Callable[..., Any]) -> list[str]:
-    return [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
-
-
-def _imported(path: str) -> Callable[..., Any]:
-    module, _, name = path.partition(":")
-    function: Callable[..., Any] = getattr(import_module(f".{module}", __package__), name)
-    return function
+def result_figure(name: str, results: Iterable[Mapping[str, Any]]) -> Figure | None:
+    """The figure of results as they are in files, each with the "label" of its run; None if there is none."""
+    figure = ANALYSES[name].figure
+    return figure(list(results)) if figure else None

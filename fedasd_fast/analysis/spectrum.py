@@ -1,7 +1,7 @@
-"""What can be known of a symmetric operator from its products with vectors: top eigenvalues, trace, spectral density.
+"""Spectrum of a symmetric operator from its products with vectors: top eigenvalues, trace, spectral density.
 
-ARPACK, Hutchinson's estimator and stochastic Lanczos quadrature, by scipy and curvlinops; here is what is around them:
-seeds, progress, a standard error, and errors that say what to do.
+ARPACK is scipy's, Hutchinson's estimator and stochastic Lanczos quadrature are curvlinops'.  This module adds seeds,
+progress, a standard error of the trace, and error messages with a remedy.
 """
 
 from __future__ import annotations
@@ -15,50 +15,50 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..common.progress import Tell, silent
+from ..common.progress import ProgressFunction, no_progress
 from ..common.randomness import Stream, generator, torch_seeded
 from ..simulation.errors import SimulationError
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    top: tuple[float, ...]  # the largest eigenvalues, falling
-    smallest: float  # of the Lanczos quadrature: at or above the smallest eigenvalue, and near it
+    top: tuple[float, ...]  # the largest eigenvalues, in falling order
+    smallest: float  # node of the Lanczos quadrature: slightly above the smallest eigenvalue
     trace: float
     trace_error: float  # standard error
-    probes: int  # random vectors that the trace is from
+    probes: int  # random vectors used for the trace
     grid: tuple[float, ...]  # eigenvalues
-    density: tuple[float, ...]  # of the spectrum there; its integral is 1
+    density: tuple[float, ...]  # of the spectrum at the grid; its integral is 1
 
 
-class Passes:
-    """Batches as an operator goes through them; a pass is a product with a vector."""
+class CountedBatches:
+    """Batches for an operator, which counts the passes over them; each product with a vector is one pass."""
 
     def __init__(self, inputs: Tensor, targets: Tensor, batch_size: int) -> None:
         self._batches = list(zip(inputs.split(batch_size), targets.split(batch_size), strict=True))
         self.done = 0
-        self._told: Callable[[], None] = lambda: None
+        self._report: Callable[[], None] = lambda: None
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         yield from self._batches
         self.done += 1
-        self._told()
+        self._report()
 
-    def tell(self, tell: Tell, what: str, total: int | None) -> None:
-        """After each pass from here on, how many there were since."""
+    def report_passes(self, progress: ProgressFunction, task: str, total: int | None) -> None:
+        """Calls `progress` after each further pass with the number of passes since this call."""
         first = self.done
-        self._told = lambda: tell(what, self.done - first, total)
+        self._report = lambda: progress(task, self.done - first, total)
 
 
-def hessian_operator(module: nn.Module, batches: Passes, number: int, loss: nn.Module | None = None) -> Any:
-    """curvlinops' operator of the mean (or what `loss` says) over `number` samples, for the trained parameters."""
+def hessian_operator(module: nn.Module, batches: CountedBatches, number: int, loss: nn.Module | None = None) -> Any:
+    """curvlinops' Hessian of the mean cross-entropy (or `loss`) over `number` samples, for the trained parameters."""
     try:
         from curvlinops import HessianLinearOperator
     except ImportError:
-        raise _missing() from None
+        raise _missing_libraries() from None
     trained = [p for p in module.parameters() if p.requires_grad]
     loss = loss or nn.CrossEntropyLoss()
-    # Eval mode has no randomness; to make sure would cost products.
+    # Eval mode has no randomness, and the check would cost products.
     return HessianLinearOperator(module, loss, trained, batches, check_deterministic=False, num_data=number)
 
 
@@ -72,37 +72,37 @@ def spectrum(
     lanczos_runs: int = 5,
     points: int = 1024,
     seed: int = 0,
-    tell: Tell = silent,
-    passes: Passes | None = None,
+    progress: ProgressFunction = no_progress,
+    passes: CountedBatches | None = None,
 ) -> Spectrum:
-    """Of a symmetric operator of curvlinops.
+    """Spectrum of a symmetric curvlinops operator.
 
-    Probes for the trace end when its standard error is `trace_tolerance` of it (at least ten are made).
+    The trace takes at least ten probes, and ends when its standard error is at most `trace_tolerance` of it.
     """
 
-    def begins(what: str, products: int | None) -> None:
+    def begin(task: str, products: int | None) -> None:
         if passes:
-            passes.tell(tell, what, products)
+            passes.report_passes(progress, task, products)
 
     size = int(operator.shape[0])
     if size < 3:
         raise SimulationError(f"the model has {size} parameters; expected at least 3 to estimate a spectrum")
-    begins("top eigenvalues, products", None)
+    begin("top eigenvalues, products", None)
     largest = top_eigenvalues(operator, min(top, size - 2), seed)
-    begins("trace, probes", probes)
-    trace, error, made = trace_of(operator, probes, trace_tolerance, seed)
+    begin("trace, probes", probes)
+    trace, error, made = estimate_trace(operator, probes, trace_tolerance, seed)
     steps = min(lanczos_steps, size)
-    begins("density, Lanczos steps", lanczos_runs * steps)
-    grid, density, smallest = density_of(operator, steps, lanczos_runs, points, largest[0], seed)
+    begin("density, Lanczos steps", lanczos_runs * steps)
+    grid, density, smallest = estimate_density(operator, steps, lanczos_runs, points, largest[0], seed)
     return Spectrum(largest, smallest, trace, error, made, grid, density)
 
 
 def top_eigenvalues(operator: Any, number: int, seed: int) -> tuple[float, ...]:
-    """The algebraically largest, falling, each to a thousandth."""
+    """The algebraically largest eigenvalues in falling order, with a relative tolerance of 1e-3."""
     try:
         from scipy.sparse.linalg import ArpackNoConvergence, eigsh
     except ImportError:
-        raise _missing() from None
+        raise _missing_libraries() from None
     start = generator(seed, Stream.ANALYSIS, 1).standard_normal(operator.shape[0])
     try:
         # ARPACK keeps its vectors orthogonal in float64; the products have the precision of the model.
@@ -111,33 +111,33 @@ def top_eigenvalues(operator: Any, number: int, seed: int) -> tuple[float, ...]:
     except ArpackNoConvergence as error:
         raise SimulationError(
             f"only {len(error.eigenvalues)} of {number} top eigenvalues were found; ask for fewer (hessian.top=1) or "
-            "take more samples"
+            "use more samples"
         ) from None
     return tuple(sorted(map(float, found), reverse=True))
 
 
-def trace_of(operator: Any, probes: int, tolerance: float, seed: int) -> tuple[float, float, int]:
-    """Hutchinson's estimate with Rademacher probes, its standard error, and how many probes were made."""
+def estimate_trace(operator: Any, probes: int, tolerance: float, seed: int) -> tuple[float, float, int]:
+    """Hutchinson's estimate with Rademacher probes, its standard error, and the number of probes."""
     from curvlinops import hutchinson_trace
 
     values: list[float] = []
     with torch_seeded(seed, Stream.ANALYSIS, 2):
         while len(values) < max(2, probes):
-            values.append(float(hutchinson_trace(operator, num_matvecs=1)))  # one by one: they tell the error
+            values.append(float(hutchinson_trace(operator, num_matvecs=1)))  # one by one, for the standard error
             error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.inf
             if len(values) >= 10 and error <= tolerance * abs(float(np.mean(values))):
                 break
     return float(np.mean(values)), error, len(values)
 
 
-def density_of(
+def estimate_density(
     operator: Any, steps: int, runs: int, points: int, largest: float, seed: int
 ) -> tuple[tuple[float, ...], tuple[float, ...], float]:
     """Eigenvalues, the density of the spectrum there, and the smallest node of the quadrature."""
     from curvlinops.papyan2020traces.spectrum import fast_lanczos, lanczos_approximate_spectrum_from_iter
 
     with torch_seeded(seed, Stream.ANALYSIS, 3):
-        nodes = [_whole(*fast_lanczos(operator, steps)) for _ in range(runs)]
+        nodes = [_checked(*fast_lanczos(operator, steps)) for _ in range(runs)]
     smallest = min(float(values.min()) for values, _ in nodes)
     ends = smallest, max(largest, *(float(values.max()) for values, _ in nodes))
     # kappa, margin: those of Papyan (2020), which curvlinops' own functions have as defaults.
@@ -146,17 +146,17 @@ def density_of(
     return tuple(curves[0][0].double().tolist()), tuple(density.tolist()), smallest
 
 
-def _whole(values: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
+def _checked(values: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
     if not bool(values.isfinite().all()):
         raise SimulationError(
-            "the Lanczos iteration broke down: the Hessian has fewer different eigenvalues than it makes steps; take "
-            "fewer (hessian.lanczos_steps=10)"
+            "the Lanczos iteration broke down: the Hessian has fewer different eigenvalues than steps were asked for; "
+            "use fewer (hessian.lanczos_steps=10)"
         )
     return values, vectors
 
 
 def shifted(found: Spectrum, by: float, size: int) -> Spectrum:
-    """The spectrum of H + by I: what weight decay adds to the loss, by ||w||^2 / 2, has that Hessian."""
+    """The spectrum of H + by I, the Hessian of the loss with weight decay by ||w||^2 / 2."""
     if not by:
         return found
     return Spectrum(
@@ -170,5 +170,5 @@ def shifted(found: Spectrum, by: float, size: int) -> Spectrum:
     )
 
 
-def _missing() -> ModuleNotFoundError:
+def _missing_libraries() -> ModuleNotFoundError:
     return ModuleNotFoundError("the Hessian needs curvlinops and scipy: pip install 'fedasd-fast[analysis]'")

@@ -1,7 +1,7 @@
-"""The adaptive weights as they are: alpha and the teacher's entropy on the samples of chosen clients.
+"""Distribution of the adaptive weights alpha and of the teacher's entropy on the samples of some clients.
 
-The teacher is the run's global model, and the batches are those that the next round's first epoch would have; samples
-are not augmented.  A run without ASD is shown the weights that ASD would give with its settings.
+The teacher is the run's global model, and the batches are those of the first epoch of the next round; samples are not
+augmented.  For a run without ASD, these are the weights that ASD would give with the run's settings.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from ..loss.reference import entropy, log_weights, normalised_weights
 from ..simulation.client.flat_model import FlatModel, channels_last
 from ..simulation.client.samples import LocalSamples
 from ..simulation.system.threads import threads
-from .label_groups import chosen, label_groups
-from .loaded_run import OpenedRun
+from .label_groups import label_groups
+from .loaded_run import LoadedRun
+from .selection import select_clients
 
-# Of relative weights: half octaves around 1, the same for every run, so that histograms can be laid over one another.
+# Bins of relative weights: factors of sqrt(2) around 1, the same for every run, so that histograms can be compared.
 RELATIVE_EDGES = tuple(2.0 ** (i / 2) for i in range(-20, 21))
 ENTROPY_BINS = 40  # from 0 to log C
 
@@ -31,7 +32,7 @@ ENTROPY_BINS = 40  # from 0 to log C
 @dataclass(frozen=True)
 class Histogram:
     edges: list[float]  # [bins + 1]
-    counts: list[int]  # [bins]; what lies outside is in the first and the last bin
+    counts: list[int]  # [bins]; values outside the edges are in the first and the last bin
 
 
 @dataclass(frozen=True)
@@ -40,22 +41,22 @@ class ClientWeights:
     samples: int
     labels: int  # that it has
     entropy: float  # mean over its samples, in nats
-    effective: float  # 1 / sum alpha^2, normalised over all its samples: how many of them count
-    rare_samples: float  # share of the samples whose label it has little of, see label_groups
-    rare_weight: float  # share of the weight that goes to them, normalised over all its samples
+    effective: float  # effective number of samples, 1 / sum alpha^2, with alpha normalised over all its samples
+    rare_samples: float  # proportion of its samples whose label it has little of, see label_groups
+    rare_weight: float  # proportion of the weight on them, normalised over all its samples
     batch_sizes: list[int]
-    batch_effective: list[float]  # of each batch
+    batch_effective: list[float]  # effective number of samples of each batch
 
 
 @dataclass(frozen=True)
-class Weights:
+class AdaptiveWeights:
     round: int
-    applied: bool  # the run trains with them; else this is what ASD would do
+    applied: bool  # the run trains with them; otherwise this is what ASD would do
     clients: list[ClientWeights]
     in_batch: Histogram  # of alpha B: 1 is the uniform weight
     in_client: Histogram  # of alpha n_k
     entropy: Histogram  # in nats, at asd.entropy_temperature
-    effective_share: float  # mean over batches of the effective number of samples over their number
+    effective_share: float  # mean over batches of the effective over the actual number of samples
     rare_samples: float  # mean over clients
     rare_weight: float
 
@@ -63,26 +64,26 @@ class Weights:
         return asdict(self)
 
     def __str__(self) -> str:
-        use = "as this run applies them" if self.applied else "as ASD would set them; this run does not"
+        use = "as used by this run" if self.applied else "as ASD would set them; this run does not use them"
         entropy = np.mean([own.entropy for own in self.clients])
         return (
             f"Adaptive weights of {len(self.clients)} clients after round {self.round}, {use}\n"
-            f"  counts in a batch {self.effective_share:.0%} of its samples (effective number)\n"
+            f"  effective samples {self.effective_share:.0%} of a batch\n"
             f"  rare labels       {self.rare_samples:.0%} of a client's samples, "
             f"{self.rare_weight:.0%} of the weight\n"
             f"  teacher's entropy {entropy:.2f} nats on average, of at most {self.entropy.edges[-1]:.2f}"
         )
 
 
-def weights(run: OpenedRun, *, clients: int | tuple[int, ...] = 10, seed: int = 0) -> Weights:
-    """`clients`: how many, drawn with `seed`, or which."""
+def weights(run: LoadedRun, *, clients: int | tuple[int, ...] = 10, seed: int = 0) -> AdaptiveWeights:
+    """`clients`: their number, drawn with `seed`, or their ids."""
     config, data, model = run.context.experiment.config, run.context.experiment.data, run.context.trainer.model
     plain = config.replace(augment="none")
     found: list[ClientWeights] = []
     in_batch: list[Tensor] = []
     in_client: list[Tensor] = []
     entropies: list[Tensor] = []
-    for k in chosen(data, clients, seed):
+    for k in select_clients(data, clients, seed):
         samples = LocalSamples(plain, data, run.state.round, k, model.vector)
         with threads(run.context.parallelism.threads):
             logits = _logits(model, run.model("cloud"), samples.inputs, config.eval_batch_size)
@@ -109,7 +110,7 @@ def weights(run: OpenedRun, *, clients: int | tuple[int, ...] = 10, seed: int = 
         in_client.append(len(alpha) * alpha)
         entropies.append(h)
     distillation = config.distillation
-    return Weights(
+    return AdaptiveWeights(
         round=run.state.round,
         applied=distillation is not None and distillation.weighting == "adaptive",
         clients=found,
@@ -125,12 +126,12 @@ def weights(run: OpenedRun, *, clients: int | tuple[int, ...] = 10, seed: int = 
 
 
 def effective_number(alpha: Tensor) -> float:
-    """1 / sum alpha^2 of weights that sum to 1: from 1, one sample has it all, to their number, all have the same."""
+    """1 / sum alpha^2 of weights that sum to 1: from 1 (all weight on one sample) to their number (equal weights)."""
     return float(1 / alpha.square().sum())
 
 
 def histogram(values: Tensor, edges: Sequence[float]) -> Histogram:
-    """Every value is counted: those outside the edges in the bin next to them."""
+    """Values outside the edges are counted in the first and the last bin."""
     inside = np.clip(values.numpy(), edges[0], edges[-1])
     return Histogram(list(edges), np.histogram(inside, edges)[0].tolist())
 

@@ -1,4 +1,4 @@
-"""What watches a run: progress, TensorBoard, Weights & Biases; one class a file."""
+"""Callbacks that watch a run: progress, TensorBoard, Weights & Biases; one class per file."""
 
 from .base import Callback
 from .progress import Progress

@@ -1,4 +1,4 @@
-"""What watches a run.  Metrics, checkpoints and the configuration are written by the run itself."""
+"""Base class of callbacks.  Metrics, checkpoints and the configuration are written by the run itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 class Callback:
     """Does nothing; subclasses override what they need.
 
-    `run` has the configuration (`.config`) and the folder (`.out`, a path or None); `metrics` is one row of
+    `run` has the configuration (`.config`) and the run directory (`.out`, a path or None); `metrics` is one row of
     metrics.jsonl.
     """
 
@@ -19,8 +19,8 @@ class Callback:
     def on_end(self, result: Any) -> None: ...
 
 
-def numbers(metrics: dict[str, Any]) -> dict[str, float]:
-    """What can be drawn: every number but the round itself."""
+def numeric_metrics(metrics: dict[str, Any]) -> dict[str, float]:
+    """Every number but the round itself."""
     return {
         key: float(value)
         for key, value in metrics.items()

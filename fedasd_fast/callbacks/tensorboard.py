@@ -1,10 +1,10 @@
-"""Metrics for TensorBoard, in the run's folder: `tensorboard --logdir runs`."""
+"""Callback that writes metrics for TensorBoard into the run directory: `tensorboard --logdir runs`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from .base import Callback, numbers
+from .base import Callback, numeric_metrics
 
 
 class TensorBoard(Callback):
@@ -18,7 +18,7 @@ class TensorBoard(Callback):
     def on_round(self, metrics: dict[str, Any]) -> None:
         if self.writer is None:  # a resumed run replaces what was written after its checkpoint
             self.writer = _summary_writer()(self.folder, purge_step=metrics["round"])
-        for name, value in numbers(metrics).items():
+        for name, value in numeric_metrics(metrics).items():
             self.writer.add_scalar(name, value, metrics["round"])
 
     def on_end(self, result: Any) -> None:

@@ -1,4 +1,4 @@
-"""Metrics for Weights & Biases; WANDB_MODE=offline keeps them on this machine."""
+"""Callback that sends metrics to Weights & Biases; WANDB_MODE=offline keeps them on this machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import importlib
 from typing import Any
 
-from .base import Callback, numbers
+from .base import Callback, numeric_metrics
 
 
 class WandB(Callback):
@@ -21,7 +21,7 @@ class WandB(Callback):
             ) from None
 
     def on_start(self, run: Any) -> None:
-        # The same folder gives the same id, so that a resumed run continues its curves.
+        # The same run directory gives the same id, so that a resumed run continues its curves.
         id = None if run.out is None else hashlib.sha256(str(run.out.resolve()).encode()).hexdigest()[:16]
         self.run = self.wandb.init(
             project=self.project,
@@ -33,7 +33,7 @@ class WandB(Callback):
         )
 
     def on_round(self, metrics: dict[str, Any]) -> None:
-        self.run.log(numbers(metrics), step=metrics["round"])
+        self.run.log(numeric_metrics(metrics), step=metrics["round"])
 
     def on_end(self, result: Any) -> None:
         self.run.finish()

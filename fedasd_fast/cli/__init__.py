@@ -1,4 +1,4 @@
-"""The command `fedasd`: one file a subcommand."""
+"""The command `fedasd`, one module per subcommand."""
 
 from .main import main
 

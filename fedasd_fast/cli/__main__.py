@@ -1,4 +1,4 @@
-"""python -m fedasd_fast.cli, where the command itself is not on the path."""
+"""`python -m fedasd_fast.cli`, for environments where `fedasd` is not on the path."""
 
 import sys
 

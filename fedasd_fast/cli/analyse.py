@@ -1,93 +1,80 @@
-"""fedasd analyse: what a run's models can be asked: flatness, gradient dissimilarity, and so on."""
+"""fedasd analyse: analyses a run at its last checkpoint."""
 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
+from ..analysis import registry
+from ..analysis.loaded_run import load_run
+from ..common import compact_json
+from ..common.files import write_atomically
+from ..common.formatting import method_label
+from ..common.progress import ProgressDisplay
 from ..common.schema import ConfigError
+from ..config import parse_overrides
+from .outputs import save_plot
+from .settings import split_words
 
 _EPILOG = """Options of one analysis are given as key=value, for instance hessian.top=10 hessian.probes=30
 dissimilarity.clients=50.  Results: RUN/analysis/NAME.json and NAME.png."""
 
 
-def add(subparsers: Any) -> None:
-    from ..analysis.registry import ANALYSES
-
-    text = f"Analyses a run at its last checkpoint: {', '.join(ANALYSES)}."
-    formatter = argparse.RawDescriptionHelpFormatter
-    parser = subparsers.add_parser(
-        "analyse", help="flatness, gradient dissimilarity, ... of a run", description=text, epilog=_EPILOG,
-        formatter_class=formatter,
-    )  # fmt: skip
-    parser.add_argument("folder", metavar="RUN", help="the folder of the run")
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = f"Analyses a run at its last checkpoint: {', '.join(registry.ANALYSES)}."
+    parser.epilog = _EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("folder", metavar="RUN", help="the run directory")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="options of an analysis")
     parser.add_argument("--only", metavar="A,B", help="these analyses (default: all)")
     parser.add_argument("--model", choices=("all", "sel", "cloud"), help="which averaged model (default: all)")
     parser.add_argument("--samples", metavar="N", help="training samples to use, or `all` (default: the analysis')")
-    parser.add_argument("--seed", type=int, default=0, help="of what is drawn at random (default: 0)")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--seed", type=int, default=0, help="of everything drawn at random (default: 0)")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
     parser.set_defaults(function=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from ..analysis import registry
-    from ..common import progress
-    from ..config import parse_overrides
-
-    names = registry.chosen(None if arguments.only is None else _words(arguments.only))
+    names = registry.select_analyses(None if arguments.only is None else split_words(arguments.only))
     own = parse_overrides(arguments.settings)
     for name, value in own.items():
         if name not in names:
             raise ConfigError(f"unknown setting {name}; expected one of {', '.join(f'{n}.OPTION' for n in names)}")
         if not isinstance(value, dict):
             raise ConfigError(f"{name} = {value!r}; expected {name}.OPTION=VALUE, for instance hessian.top=10")
-    line = progress.Line()
-    common: dict[str, Any] = {"seed": _seed(arguments.seed)}
+    display = ProgressDisplay()
+    common: dict[str, Any] = {"seed": _checked_seed(arguments.seed)}
     if arguments.model is not None:
         common["model"] = arguments.model
     if arguments.samples is not None:
-        common["samples"] = _samples(arguments.samples)
+        common["samples"] = _number_of_samples(arguments.samples)
     if not arguments.quiet:
-        common["tell"] = line
+        common["progress"] = display
     # All options are checked before any work is done.
-    options = {name: registry.keywords(name, common, own.get(name, {})) for name in names}
-    from ..analysis.loaded_run import opened
-
+    options = {name: registry.analysis_keywords(name, common, own.get(name, {})) for name in names}
     folder = Path(arguments.folder)
-    found = opened(folder)
+    loaded = load_run(folder)
     for name in names:
         try:
-            result = registry.compute(name, found, options[name])
+            result = registry.analyse(name, loaded, options[name])
         finally:
-            line.close()
+            display.close()
         print(result)
-        _save(name, folder, result.to_dict(), found.context.experiment.config.method)
+        _save(name, folder, result.to_dict(), loaded.context.experiment.config.method)
     return 0
 
 
 def _save(name: str, folder: Path, values: dict[str, Any], method: str) -> None:
-    from ..analysis import registry
-    from ..common.formatting import pretty
-    from ..common.plotting import save
-    from ..simulation.storage.checkpoint import write_atomically
-
     path = folder / "analysis" / f"{name}.json"
     path.parent.mkdir(exist_ok=True)
-    write_atomically(path, (json.dumps(values, indent=1) + "\n").encode())
+    write_atomically(path, compact_json.dumps(values).encode())
     print(f"  numbers          {path}")
-    try:
-        figure = registry.draw(name, [{**values, "label": pretty(method)}])
-    except ModuleNotFoundError as error:
-        print(f"no picture: {error}")
-    else:
-        if figure is not None:
-            print(f"  picture          {save(figure, path.with_suffix('.png'))}")
+    results = [{**values, "label": method_label(method)}]
+    save_plot(path.with_suffix(".png"), lambda: registry.result_figure(name, results), label="plot             ")
 
 
-def _samples(text: str) -> int | None:
+def _number_of_samples(text: str) -> int | None:
     if text == "all":
         return None
     if not text.isascii() or not text.isdigit() or int(text) < 1:
@@ -95,11 +82,7 @@ def _samples(text: str) -> int | None:
     return int(text)
 
 
-def _seed(seed: int) -> int:
+def _checked_seed(seed: int) -> int:
     if seed < 0:
         raise ConfigError(f"--seed {seed}; expected 0 or more")
     return seed
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]

@@ -1,52 +1,57 @@
-"""fedasd compare: the same setting with several methods and seeds, ending in a picture and a table."""
+"""fedasd compare: several methods and seeds with the same settings, compared in a plot and a table."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from .. import presets
-from ..common.formatting import pretty
+from ..common.files import write_atomically
+from ..common.formatting import method_label
 from ..common.schema import ConfigError
 from ..config import Config
-from ..report.results_tables import results_table
-from ..simulation.storage.recorded_run import Run, shown_model
-from .execution import draw, ensure, write_page
-from .settings import add_running, add_settings, configuration
+from ..report.results_tables import paper_text, results_table
+from ..simulation.storage.recorded_run import RecordedRun, model_to_show
+from .execution import complete_run
+from .outputs import save_accuracy_plot, write_page
+from .settings import add_run_options, add_settings, configuration, parse_seeds, split_words
 
-_HELP = "comma-separated; `all`: those of the preset's table (default: the preset's method without and with ASD)"
+_METHODS_HELP = (
+    "comma-separated; `all`: the methods of the preset's table (default: the preset's method without and with ASD)"
+)
 
 
-def add(subparsers: Any) -> None:
-    text = "Runs methods side by side.  Finished runs are not repeated, interrupted ones are resumed."
-    parser = subparsers.add_parser("compare", help="run several methods side by side", description=text)
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Runs several methods with the same settings.  Finished runs are not repeated, interrupted ones are resumed."
+    )
     add_settings(parser)
-    parser.add_argument("--methods", metavar="A,B", help=_HELP)
+    parser.add_argument("--methods", metavar="A,B", help=_METHODS_HELP)
     parser.add_argument("--seeds", metavar="0,1", help="comma-separated (default: the preset's seed)")
-    parser.add_argument("--out", metavar="DIR", help="holds a folder for each run (default: runs/PRESET-compare)")
-    add_running(parser)
+    parser.add_argument("--out", metavar="DIR", help="contains a directory per run (default: runs/PRESET-compare)")
+    add_run_options(parser)
     parser.set_defaults(function=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     first = configuration(arguments)
     out = Path(arguments.out or Path("runs") / f"{first.name}-compare")
-    todo = [
+    seeds = [first.seed] if arguments.seeds is None else parse_seeds(arguments.seeds)
+    configs = [
         configuration(arguments, method=method, seed=seed)
-        for method in methods(arguments.methods, first)
-        for seed in seeds(arguments.seeds, first)
+        for method in methods_to_compare(arguments.methods, first)
+        for seed in seeds
     ]
-    runs = [ensure(config, out / f"{config.method}-seed{config.seed}", arguments) for config in todo]
-    show(runs, out)
+    runs = [complete_run(config, out / f"{config.method}-seed{config.seed}", arguments) for config in configs]
+    show_comparison(runs, out)
     return 0
 
 
-def methods(text: str | None, config: Config) -> list[str]:
+def methods_to_compare(text: str | None, config: Config) -> list[str]:
     if text is None:
         return [config.base_method, f"{config.base_method}+asd"]
     if text != "all":
-        return [word.strip() for word in text.split(",") if word.strip()]
+        return split_words(text)
     listed = presets.describe(config.name).get("grid", {}).get("method") if config.name in presets.names() else None
     if not listed:
         raise ConfigError(
@@ -55,30 +60,19 @@ def methods(text: str | None, config: Config) -> list[str]:
     return list(listed)
 
 
-def seeds(text: str | None, config: Config) -> list[int]:
-    try:
-        return [config.seed] if text is None else [int(word) for word in text.split(",")]
-    except ValueError:
-        raise ConfigError(f"--seeds {text}; expected whole numbers with commas between them, as in 0,1,2") from None
-
-
-def show(runs: list[Run], out: Path) -> None:
+def show_comparison(runs: list[RecordedRun], out: Path) -> None:
     config = runs[0].config
-    expected = {pretty(run.config.method): found for run in runs if (found := presets.expected(run.config))}
+    expected = {method_label(run.config.method): found for run in runs if (found := presets.expected(run.config))}
     example = next(iter(expected.values()), None)
-    model = shown_model(config, example.model if example else "all")
+    model = model_to_show(config, example.model if example else "all")
     lines = {label: found.mean for label, found in expected.items() if found.comparable and found.model == model}
-    numbers = {
-        label: f"{found.mean:.2f}" + ("" if found.std is None else f" ± {found.std:.2f}") + f" ({found.model})"
-        for label, found in expected.items()
-    }
-    table = results_table(runs, numbers)
-    (out / "compare.txt").write_text(table.text() + "\n")
+    table = results_table(runs, {label: paper_text(found) for label, found in expected.items()})
+    write_atomically(out / "compare.txt", (table.text() + "\n").encode())
     print()
     table.show()
     for label, found in expected.items():
         if found.differs or found.suspect:
             print(f"paper, {label}: {found}")
     rounds = example.rounds if example else None
-    draw(out / "compare.png", runs, model=model, paper=lines, paper_rounds=rounds, title=config.name)
+    save_accuracy_plot(out / "compare.png", runs, model=model, paper=lines, paper_rounds=rounds, title=config.name)
     write_page(runs, out, title=config.name)

@@ -1,4 +1,4 @@
-"""fedasd doctor: what is installed, what works, and what to do about the rest."""
+"""fedasd doctor: checks the installation, and says how to fix what is missing."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ import shutil
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 
 from .. import __version__, asd_loss_and_grad, build_info, label_prior
+from ..data import data_directory, list_datasets
 from ..loss import reference
+from ..simulation import simulate
+from .settings import add_data_dir
 
-_OPTIONAL = {
-    "matplotlib": "figures: pip install 'fedasd-fast[simulation]'",
+_OPTIONAL_PACKAGES = {
+    "matplotlib": "plots: pip install 'fedasd-fast[simulation]'",
     "PIL": "images: pip install 'fedasd-fast[simulation]'",
     "sklearn": "the digits dataset: pip install 'fedasd-fast[simulation]'",
     "curvlinops": "the Hessian: pip install 'fedasd-fast[analysis]'",
@@ -26,7 +29,12 @@ _OPTIONAL = {
     "tensorboard": "--tensorboard: pip install 'fedasd-fast[tensorboard]'",
     "wandb": "--wandb: pip install 'fedasd-fast[wandb]'",
 }
-_DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "curvlinops": "curvlinops-for-pytorch"}
+_DISTRIBUTION_NAMES = {
+    "yaml": "pyyaml",
+    "PIL": "pillow",
+    "sklearn": "scikit-learn",
+    "curvlinops": "curvlinops-for-pytorch",
+}
 
 
 class Finding(NamedTuple):
@@ -35,10 +43,9 @@ class Finding(NamedTuple):
     text: str
 
 
-def add(subparsers: Any) -> None:
-    text = "Says what is installed and tests it; exits with 1 if something essential is broken."
-    parser = subparsers.add_parser("doctor", help="check the installation", description=text)
-    parser.add_argument("--data-dir", metavar="DIR", help="where datasets are (default: FEDASD_DATA)")
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Lists what is installed and tests it; exits with 1 if something essential is broken."
+    add_data_dir(parser)
     parser.set_defaults(function=run)
 
 
@@ -61,17 +68,17 @@ def examine(data_dir: str | None = None) -> Iterator[Finding]:
     for package in ("numpy", "yaml", "rich"):
         yield from _package(package)
     yield from _kernels()
-    yield _tried("loss, fused against reference", self_test)
-    yield _tried("a small run", small_run)
-    for package, use in _OPTIONAL.items():
+    yield _tested("loss, fused against reference", self_test)
+    yield _tested("a small run", small_run)
+    for package, use in _OPTIONAL_PACKAGES.items():
         yield from _package(package, use)
     yield from _data(data_dir)
     free = shutil.disk_usage(Path.cwd()).free
-    yield Finding("ok" if free > 1e9 else "note", "disk", f"{free / 1e9:.1f} GB free in the current folder")
+    yield Finding("ok" if free > 1e9 else "note", "disk", f"{free / 1e9:.1f} GB free in the current directory")
 
 
 def self_test() -> str:
-    """The loss that training uses against the readable one, in float64."""
+    """The loss used in training against the reference, in float64."""
     random = torch.Generator().manual_seed(0)
     student, teacher = (3 * torch.randn(32, 20, generator=random, dtype=torch.float64) for _ in range(2))
     targets = torch.randint(0, 20, (32,), generator=random)
@@ -88,8 +95,6 @@ def self_test() -> str:
 
 
 def small_run() -> str:
-    from ..simulation import simulate
-
     settings = {"clients": 4, "participation": 1.0, "rounds": 1, "local_epochs": 1, "method": "fedavg+asd"}
     result = simulate({**settings, "synthetic": {"classes": 3, "test_samples": 30}, "eval_models": ["sel"]})
     return f"4 clients trained, loss {result.metrics[-1]['loss']:.2f}"
@@ -110,8 +115,8 @@ def _kernels() -> Iterator[Finding]:
 
 
 def _package(name: str, use: str | None = None) -> Iterator[Finding]:
-    """With `use` it may be missing."""
-    distribution = {"yaml": "pyyaml", **_DISTRIBUTIONS}.get(name, name)
+    """A package with a `use` is optional."""
+    distribution = _DISTRIBUTION_NAMES.get(name, name)
     try:
         version = metadata.version(distribution)
         if use is None:
@@ -123,7 +128,7 @@ def _package(name: str, use: str | None = None) -> Iterator[Finding]:
         yield Finding("ok", distribution, version)
 
 
-def _tried(what: str, test: Callable[[], str]) -> Finding:
+def _tested(what: str, test: Callable[[], str]) -> Finding:
     try:
         return Finding("ok", what, test())
     except Exception as error:
@@ -131,8 +136,6 @@ def _tried(what: str, test: Callable[[], str]) -> Finding:
 
 
 def _data(data_dir: str | None) -> Iterator[Finding]:
-    from ..data import data_directory, list_datasets
-
     found = [s for s in list_datasets(data_dir) if s.present]
-    yield Finding("ok", "data folder", f"{data_directory(data_dir)} (--data-dir or FEDASD_DATA)")
+    yield Finding("ok", "data directory", f"{data_directory(data_dir)} (--data-dir or FEDASD_DATA)")
     yield Finding("ok", "datasets", ", ".join(s.name for s in found) + "; others: fedasd data list")

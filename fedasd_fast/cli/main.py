@@ -1,8 +1,13 @@
-"""Reads the command line, runs a subcommand, and turns expected errors into one readable paragraph."""
+"""Parses the command line, runs a subcommand, and turns expected errors into readable messages.
+
+Imports are deferred here, and only here in the package: the module of a subcommand is loaded when it is used, so that
+`fedasd --help` does not wait for torch.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import logging
 import os
 import re
@@ -12,16 +17,28 @@ from typing import Any, NoReturn
 
 from .._version import __version__
 from ..common.schema import ConfigError, nearest
-from . import analyse, compare, data, doctor, presets, replay, report, reproduce, resume, run, sweep
 
-SUBCOMMANDS = (run, compare, sweep, reproduce, resume, replay, analyse, report, presets, data, doctor)
-_DESCRIPTION = "Federated learning with Adaptive Self-Distillation: run experiments, compare methods, look at data."
+# The module of the same name in this package has `configure(parser)`, which adds arguments and sets `function`.
+SUBCOMMANDS = {
+    "run": "run an experiment",
+    "compare": "run several methods with the same settings",
+    "sweep": "run every combination of some settings",
+    "reproduce": "run a table or figure of the paper and compare the numbers",
+    "resume": "continue an interrupted run",
+    "replay": "train one client of a run again",
+    "analyse": "flatness, gradient dissimilarity, ... of a run",
+    "report": "write a report page about runs",
+    "presets": "list the experiments that are ready to run",
+    "data": "datasets: list, get, check, partition",
+    "doctor": "check the installation",
+}
+_DESCRIPTION = "Federated learning with Adaptive Self-Distillation: run experiments, compare methods, inspect data."
 _EXAMPLES = """examples:
   fedasd compare quickstart                    FedAvg with and without ASD, offline, in seconds
-  fedasd run cifar100-500clients rounds=50     the paper's experiment across 500 devices
+  fedasd run cifar100-500clients rounds=50     the paper's cross-device experiment with 500 clients
   fedasd run table2_cifar100 method=feddyn+asd partition=iid seed=1
-  fedasd reproduce table4_500clients --dry-run a table of the paper as a whole: what it would take
-  fedasd report runs/quickstart-compare        a page about runs
+  fedasd reproduce table4_500clients --dry-run the runs behind a table of the paper, and how long they take
+  fedasd report runs/quickstart-compare        a report page about runs
   fedasd presets table2_cifar100               its settings and the paper's numbers"""
 
 
@@ -39,23 +56,28 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
 
-def parser() -> Parser:
+def build_parser(words: Sequence[str]) -> Parser:
+    """The parser for this command line: only the subcommand that it names is configured."""
     formatter = argparse.RawDescriptionHelpFormatter
     result = Parser(prog="fedasd", description=_DESCRIPTION, epilog=_EXAMPLES, formatter_class=formatter)
     result.add_argument("--version", action="version", version=f"fedasd_fast {__version__}")
     result.add_argument("--debug", action="store_true", help="show the traceback of errors (also: FEDASD_DEBUG=1)")
     subparsers = result.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in SUBCOMMANDS:
-        module.add(subparsers)
-    for name, sub in subparsers.choices.items():
-        sub.set_defaults(command=name, options=[option for option in sub._option_string_actions if len(option) > 2])
+    used = next((word for word in words if not word.startswith("-")), None)
+    for name, text in SUBCOMMANDS.items():
+        sub = subparsers.add_parser(name, help=text)
+        if name == used:
+            importlib.import_module(f".{name}", __package__).configure(sub)
+            options = [option for option in sub._option_string_actions if len(option) > 2]
+            sub.set_defaults(command=name, options=options)
     return result
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """key=value words may stand anywhere; argparse itself gathers only the ones before an option."""
-    whole = parser()
-    arguments, rest = whole.parse_known_args(argv)
+    """key=value words may be anywhere; argparse itself collects only those before an option."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    parser = build_parser(words)
+    arguments, rest = parser.parse_known_args(words)
     for word in rest:
         if "=" in word and not word.startswith("-") and hasattr(arguments, "settings"):
             arguments.settings.append(word)
@@ -63,7 +85,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
             arguments.debug = True
         else:
             near = nearest(word, arguments.options) if word.startswith("-") else ""
-            whole.error(f"{word!r} is not understood here{near} (`fedasd {arguments.command} --help` tells more)")
+            parser.error(f"{word!r} is not understood here{near} (see `fedasd {arguments.command} --help`)")
     return arguments
 
 

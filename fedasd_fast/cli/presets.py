@@ -1,4 +1,4 @@
-"""fedasd presets: what there is, and what the paper reports for it."""
+"""fedasd presets: lists the presets, or describes one."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ from .. import presets
 from ..common.table import Table
 
 
-def add(subparsers: Any) -> None:
-    text = "Lists the presets, or describes one: settings, what it spans, the paper's numbers."
-    parser = subparsers.add_parser("presets", help="list the experiments that are ready to run", description=text)
-    parser.add_argument("name", nargs="?", metavar="NAME", help="describe this one")
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Lists the presets, or describes one: settings, grid, the paper's numbers."
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the preset to describe")
     parser.set_defaults(function=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.name is None:
-        width = max(map(len, presets.names()))
-        for name in presets.names():
-            print(f"{name:{width}}  {presets.describe(name)['description']}")
+        print_names(presets.names())
     else:
         print(description(arguments.name))
     return 0
+
+
+def print_names(names: list[str]) -> None:
+    width = max(map(len, names))
+    for name in names:
+        print(f"{name:{width}}  {presets.describe(name)['description']}")
 
 
 def description(name: str) -> str:
@@ -35,25 +38,26 @@ def description(name: str) -> str:
         parts.append(f"source: {preset['source']} of the paper")
     parts.append("settings:\n" + _indented(preset["config"]))
     if "rules" in preset:
-        rules = (f"  {_settings(rule['set'])}   where {_settings(rule['when'])}" for rule in preset["rules"])
+        rules = (f"  {_one_line(rule['set'])}   where {_one_line(rule['when'])}" for rule in preset["rules"])
         parts.append("\n".join(["and:", *rules]))
     if "grid" in preset:
         parts.append("choices:\n" + "\n".join(f"  {key}={'|'.join(map(str, v))}" for key, v in preset["grid"].items()))
     if "inferred" in preset:
         parts.append(f"not stated in the paper: {', '.join(preset['inferred'])}")
     parts += [f"note: {note}" for note in preset.get("notes", ())]
-    parts += [f"suspect: {_settings(cell['settings'])}: {cell['why']}" for cell in preset.get("suspect", ())]
+    parts += [f"suspect: {_one_line(cell['settings'])}: {cell['why']}" for cell in preset.get("suspect", ())]
     if "expected" in preset:
-        parts.append(f"The paper's accuracies (%, model {preset['compares']}):\n{_cells(preset['expected']).text()}")
+        table = _expected_table(preset["expected"])
+        parts.append(f"The paper's accuracies (%, model {preset['compares']}):\n{table.text()}")
     return "\n".join(parts)
 
 
-def _cells(cells: list[dict[str, Any]]) -> Table:
+def _expected_table(cells: list[dict[str, Any]]) -> Table:
     columns = list(dict.fromkeys(key for cell in cells for key in cell))
     return Table(columns, [[str(cell.get(column, "")) for column in columns] for cell in cells])
 
 
-def _settings(settings: dict[str, Any]) -> str:
+def _one_line(settings: dict[str, Any]) -> str:
     text = yaml.safe_dump(settings, default_flow_style=True, sort_keys=False, width=1000).strip()
     return text.removeprefix("{").removesuffix("}")
 

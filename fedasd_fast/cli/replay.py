@@ -1,23 +1,21 @@
-"""fedasd replay: one client of one round again, to see why it failed."""
+"""fedasd replay: trains one client of one round again, to see why it failed."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+
+from ..simulation.replay import replay
 
 
-def add(subparsers: Any) -> None:
-    text = "Trains one client of one round again, exactly as it was in the run."
-    parser = subparsers.add_parser("replay", help="train one client of a run again", description=text)
-    parser.add_argument("folder", metavar="DIR", help="the folder of the run")
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Trains one client of one round again, exactly as it was in the run."
+    parser.add_argument("folder", metavar="DIR", help="the run directory")
     parser.add_argument("--round", type=int, required=True, help="as in metrics.jsonl: the first is 1")
     parser.add_argument("--client", type=int, required=True, help="the client's number")
     parser.set_defaults(function=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from ..simulation.replay import replay
-
     found = replay(arguments.folder, arguments.round, arguments.client)
     print(
         f"client {arguments.client} in round {arguments.round} ({found.rounds_repeated} rounds repeated to get there)"

@@ -1,4 +1,4 @@
-"""What the subcommands share: from words on the command line to a configuration and a folder."""
+"""Options that several subcommands share, and the configuration and run directory that result from them."""
 
 from __future__ import annotations
 
@@ -7,45 +7,62 @@ from pathlib import Path
 from typing import Any
 
 from .. import presets
+from ..common import dotted
 from ..common.schema import ConfigError, merge
 from ..config import Config, from_yaml, parse_overrides
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("preset", metavar="PRESET", help="a name from `fedasd presets`, or a configuration (.yaml)")
-    parser.add_argument("settings", nargs="*", metavar="key=value", help="settings that differ: optimizer.lr=0.05")
-    parser.add_argument("--data-dir", metavar="DIR", help="where datasets are (default: FEDASD_DATA)")
+    parser.add_argument("settings", nargs="*", metavar="key=value", help="settings to change: optimizer.lr=0.05")
+    add_data_dir(parser)
 
 
-def add_running(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--quiet", action="store_true", help="no progress, only the summary")
+def add_data_dir(parser: argparse.ArgumentParser, default: str = "FEDASD_DATA") -> None:
+    parser.add_argument("--data-dir", metavar="DIR", help=f"directory of the datasets (default: {default})")
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--quiet", action="store_true", help="show no progress, only the summary")
     parser.add_argument("--tensorboard", action="store_true", help="write metrics for TensorBoard")
     parser.add_argument("--wandb", action="store_true", help="send metrics to Weights & Biases")
 
 
 def configuration(arguments: argparse.Namespace, **changes: Any) -> Config:
-    """The preset or file, then key=value, then what options and the caller say."""
+    """The preset or file, changed by key=value words, then by options and by the caller."""
     if arguments.data_dir:
         changes["data_dir"] = arguments.data_dir
-    overrides = merge(parse_overrides(arguments.settings), presets.nested(changes))
+    overrides = merge(parse_overrides(arguments.settings), dotted.nest(changes))
     file = Path(arguments.preset)
     if file.suffix not in (".yaml", ".yml"):
         return presets.load(arguments.preset, overrides)
     if not file.is_file():
-        raise ConfigError(f"there is no file {file}; `fedasd presets` lists the presets that need none")
+        raise ConfigError(f"there is no file {file}; `fedasd presets` lists the presets, which need no file")
     config = from_yaml(file)
     if config.name == Config.name:
         config = config.replace(name=file.stem)
     return config.replace(**overrides)
 
 
-def usual_folder(config: Config) -> Path:
+def parse_seeds(text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"--seeds {text}; expected whole numbers with commas between them, as in 0,1,2") from None
+
+
+def split_words(text: str) -> list[str]:
+    """`a, b` as ["a", "b"]."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def default_directory(config: Config) -> Path:
     return Path("runs") / f"{config.name}-{config.method}-seed{config.seed}"
 
 
-def free_folder(config: Config) -> Path:
-    """The usual one, with a number behind it if there is one already."""
-    first = usual_folder(config)
+def unused_directory(config: Config) -> Path:
+    """The default one, with a number appended if it holds a run already."""
+    first = default_directory(config)
     folder, number = first, 2
     while (folder / "config.yaml").exists():
         folder, number = first.with_name(f"{first.name}-{number}"), number + 1

@@ -1,9 +1,10 @@
-"""fedasd sweep: every combination of some settings."""
+"""fedasd sweep: runs every combination of the values of some settings."""
 
 from __future__ import annotations
 
 import argparse
 import csv
+import io
 import itertools
 import re
 from collections.abc import Iterable, Mapping
@@ -14,76 +15,94 @@ from typing import Any
 import yaml
 
 from .. import presets
+from ..common.files import write_atomically
 from ..common.schema import ConfigError
 from ..config import Config
-from ..report.accuracy_plot import setting_text
-from ..report.results_tables import results_table
-from ..report.setting_plot import Point, numeric_axis, over_figure
-from ..simulation.storage.recorded_run import Run, shown_model
-from .compare import seeds
-from .execution import draw, ensure, picture, write_page
-from .settings import add_running, add_settings, configuration
+from ..report.accuracy_plot import common_settings
+from ..report.results_tables import paper_text, results_table
+from ..report.setting_plot import SettingPoint, numeric_axis, setting_figure
+from ..simulation.storage.recorded_run import RecordedRun, model_to_show
+from .execution import complete_run
+from .outputs import save_accuracy_plot, save_plot, write_page
+from .settings import add_run_options, add_settings, configuration, parse_seeds
 
-MOST_CURVES = 12  # more cannot be told apart in one picture
+MAX_CURVES = 12  # more cannot be told apart in one plot
 
 
-def add(subparsers: Any) -> None:
-    text = "Runs every combination.  Finished runs are not repeated, interrupted ones are resumed."
-    parser = subparsers.add_parser("sweep", help="run every combination of some settings", description=text)
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Runs every combination of settings.  Finished runs are not repeated, interrupted ones are resumed."
+    )
     add_settings(parser)
-    over = "the values of a setting, may be repeated: --over asd.weight=1,3,10 --over method=fedavg+asd,feddyn+asd "
-    over += "(default: what the preset spans)"
+    over = "the values of a setting; may be repeated: --over asd.weight=1,3,10 --over method=fedavg+asd,feddyn+asd "
+    over += "(default: the preset's grid)"
     parser.add_argument("--over", action="append", metavar="key=v1,v2", help=over)
     parser.add_argument("--seeds", metavar="0,1", help="comma-separated (default: the preset's seed)")
-    parser.add_argument("--out", metavar="DIR", help="holds a folder for each run (default: runs/PRESET-sweep)")
-    add_running(parser)
+    parser.add_argument("--out", metavar="DIR", help="contains a directory per run (default: runs/PRESET-sweep)")
+    add_run_options(parser)
     parser.set_defaults(function=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     first = configuration(arguments)
-    axes = dict(axis(word) for word in arguments.over) if arguments.over else own_axes(first)
+    axes = dict(parse_axis(word) for word in arguments.over) if arguments.over else preset_axes(first)
     out = Path(arguments.out or Path("runs") / f"{first.name}-sweep")
+    seeds = [first.seed] if arguments.seeds is None else parse_seeds(arguments.seeds)
     points = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-    todo = [
-        (point, configuration(arguments, **point, seed=seed))  # all before the first run: errors come early
+    planned = [
+        (point, configuration(arguments, **point, seed=seed))  # all before the first run, to find errors early
         for point in points
-        for seed in seeds(arguments.seeds, first)
+        for seed in seeds
     ]
     runs = []
-    for point, config in todo:
-        found = ensure(config, out / f"{folder_name(point)}-seed{config.seed}", arguments)
-        runs.append(replace(found, label=label(point)))
-        save_csv(out / "results.csv", [point for point, _ in todo], runs)
-    paper = {run.label: cell for run in runs if (cell := presets.expected(run.config)) and cell.comparable}
-    model = shown_model(first, next((cell.model for cell in paper.values()), "all"))
-    print()
-    results_table(runs, {name: f"{cell.mean:.2f} ({cell.model})" for name, cell in paper.items()}).show()
-    if len(points) <= MOST_CURVES:
-        draw(out / "sweep.png", runs, model=model, title=f"{first.name}: sweep")
-    if numbers := numeric_axis(axes):
-        means = {name: cell.mean for name, cell in paper.items() if cell.model == model}
-        there = [Point(point, accuracies(runs, label(point), model), means.get(label(point))) for point in points]
-        title, common = f"{first.name}: sweep", setting_text([run.config for run in runs])
-        picture(out / "over.png", lambda: over_figure(there, numbers, model=model, title=title, subtitle=common))
-    print(f"  numbers   {out / 'results.csv'}")
-    write_page(runs, out, title=f"{first.name}: sweep")
+    for point, config in planned:
+        found = complete_run(config, out / f"{directory_name(point)}-seed{config.seed}", arguments)
+        runs.append(replace(found, label=point_label(point)))
+        save_csv(out / "results.csv", [point for point, _ in planned], runs)
+    show_sweep(runs, first, axes, points, out)
     return 0
 
 
-def own_axes(config: Config) -> dict[str, list[Any]]:
-    spans = presets.describe(config.name).get("grid") if config.name in presets.names() else None
-    if not spans:
-        raise ConfigError(f"{config.name} spans nothing; say what to vary, as in --over asd.weight=1,3,10")
-    return {key: list(values) for key, values in spans.items()}
+def show_sweep(
+    runs: list[RecordedRun],
+    first: Config,
+    axes: Mapping[str, list[Any]],
+    points: list[dict[str, Any]],
+    out: Path,
+) -> None:
+    paper = {run.label: cell for run in runs if (cell := presets.expected(run.config)) and cell.comparable}
+    model = model_to_show(first, next((cell.model for cell in paper.values()), "all"))
+    title = f"{first.name}: sweep"
+    print()
+    results_table(runs, {name: paper_text(cell) for name, cell in paper.items()}).show()
+    if len(points) <= MAX_CURVES:
+        save_accuracy_plot(out / "sweep.png", runs, model=model, title=title)
+    if axis := numeric_axis(axes):
+        means = {name: cell.mean for name, cell in paper.items() if cell.model == model}
+        shown = [
+            SettingPoint(point, final_accuracies(runs, label, model), means.get(label))
+            for point in points
+            if (label := point_label(point))
+        ]
+        subtitle = common_settings([run.config for run in runs])
+        save_plot(out / "over.png", lambda: setting_figure(shown, axis, model=model, title=title, subtitle=subtitle))
+    print(f"  numbers   {out / 'results.csv'}")
+    write_page(runs, out, title=title)
 
 
-def accuracies(runs: list[Run], label: str, model: str) -> list[float]:
-    """Seed by seed."""
+def preset_axes(config: Config) -> dict[str, list[Any]]:
+    grid = presets.describe(config.name).get("grid") if config.name in presets.names() else None
+    if not grid:
+        raise ConfigError(f"{config.name} has no grid; say what to vary, as in --over asd.weight=1,3,10")
+    return {key: list(values) for key, values in grid.items()}
+
+
+def final_accuracies(runs: list[RecordedRun], label: str, model: str) -> list[float]:
+    """Of each seed."""
     return [value for run in runs if run.label == label and (value := run.accuracy(model)) is not None]
 
 
-def axis(word: str) -> tuple[str, list[Any]]:
+def parse_axis(word: str) -> tuple[str, list[Any]]:
     """asd.weight=1,3 as ("asd.weight", [1, 3]); lists in brackets stay lists."""
     key, equals, text = word.partition("=")
     try:
@@ -95,21 +114,22 @@ def axis(word: str) -> tuple[str, list[Any]]:
     return key, values
 
 
-def label(point: Mapping[str, Any]) -> str:
+def point_label(point: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in point.items())
 
 
-def folder_name(point: Mapping[str, Any]) -> str:
-    return re.sub(r"[^\w.,=+-]", "_", label(point).replace(", ", ","))
+def directory_name(point: Mapping[str, Any]) -> str:
+    return re.sub(r"[^\w.,=+-]", "_", point_label(point).replace(", ", ","))
 
 
-def save_csv(path: Path, points: Iterable[Mapping[str, Any]], runs: list[Run]) -> None:
-    """One row a run; written anew after each, so that an interrupted sweep leaves what it has."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        for number, (point, run) in enumerate(zip(points, runs, strict=False)):
-            accuracies = {f"acc_{model}": run.accuracy(model) for model in ("all", "sel", "cloud")}
-            row = {**point, "seed": run.config.seed, "rounds": run.rounds, **accuracies, "seconds": run.seconds}
-            if number == 0:
-                writer.writerow(row)
-            writer.writerow(row.values())
+def save_csv(path: Path, points: Iterable[Mapping[str, Any]], runs: list[RecordedRun]) -> None:
+    """One row per run; written again after each, so that an interrupted sweep leaves its results so far."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    for number, (point, run) in enumerate(zip(points, runs, strict=False)):
+        accuracies = {f"acc_{model}": run.accuracy(model) for model in ("all", "sel", "cloud")}
+        row = {**point, "seed": run.config.seed, "rounds": run.rounds, **accuracies, "seconds": run.seconds}
+        if number == 0:
+            writer.writerow(row)
+        writer.writerow(row.values())
+    write_atomically(path, text.getvalue().encode())

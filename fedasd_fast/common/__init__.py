@@ -1,1 +1,1 @@
-"""Utilities that know nothing of federated learning: schema, random numbers, formatting, plotting."""
+"""Helpers for the whole package: files, formats, tables, plots, progress, randomness."""

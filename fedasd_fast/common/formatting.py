@@ -1,22 +1,53 @@
-"""How methods, averaged models and numbers are written where people read them."""
+"""Method names, averaged models and numbers as text."""
 
 from __future__ import annotations
 
-_METHODS = {"fedavg": "FedAvg", "fedprox": "FedProx", "fedntd": "FedNTD", "feddyn": "FedDyn", "fedsam": "FedSAM",
-            "feddisco": "FedDisco", "fedspeed": "FedSpeed", "scaffold": "SCAFFOLD"}  # fmt: skip
-MODELS = {
-    "all": "average over all clients of their last models",
+import statistics
+from collections.abc import Sequence
+
+_METHOD_LABELS = {"fedavg": "FedAvg", "fedprox": "FedProx", "fedntd": "FedNTD", "feddyn": "FedDyn",
+                  "fedsam": "FedSAM", "feddisco": "FedDisco", "fedspeed": "FedSpeed",
+                  "scaffold": "SCAFFOLD"}  # fmt: skip
+MODEL_DESCRIPTIONS = {
+    "all": "average of all clients' latest models",
     "sel": "average of the round's participants",
     "cloud": "the model that the server sends",
 }
 
 
-def pretty(method: str) -> str:
+def method_label(method: str) -> str:
     """fedavg+asd as FedAvg+ASD."""
     base, plus, _ = method.partition("+asd")
-    return _METHODS.get(base, base) + ("+ASD" if plus else "")
+    return _METHOD_LABELS.get(base, base) + ("+ASD" if plus else "")
 
 
-def written(value: float) -> str:
-    """Four digits; from a thousand on whole numbers, 12,161 rather than 1.216e+04."""
+def format_number(value: float) -> str:
+    """Four significant digits; from a thousand on whole numbers, 12,161 rather than 1.216e+04."""
     return f"{value:,.0f}" if abs(value) >= 999.95 else f"{value:.4g}"
+
+
+def format_significant(value: float | None, digits: int = 4, missing: str = "undefined") -> str:
+    return missing if value is None else f"{value:.{digits}g}"
+
+
+def format_accuracy(mean: float | None, std: float | None = None) -> str:
+    """`93.50`, `93.50 ± 0.31`, or a dash if there is none."""
+    return "-" if mean is None else f"{mean:.2f}" + ("" if std is None else f" ± {std:.2f}")
+
+
+def format_mean(values: Sequence[float | None]) -> str:
+    """Mean and standard deviation over seeds as `93.50 ± 0.31`; values that are None do not count."""
+    numbers = [value for value in values if value is not None]
+    if not numbers:
+        return format_accuracy(None)
+    return format_accuracy(statistics.fmean(numbers), statistics.stdev(numbers) if len(numbers) > 1 else None)
+
+
+def format_signed(value: float | None) -> str:
+    """`+1.25`, or a dash if there is none."""
+    return "-" if value is None else f"{value:+.2f}"
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 run`, `3 runs`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -1,4 +1,4 @@
-"""HTML from Python values.  Whatever is not markup already is escaped: names of runs are free text."""
+"""HTML elements from Python values.  Whatever is not markup already is escaped: names of runs are free text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ def joined(parts: Sequence[object], between: str = "\n") -> Html:
 
 
 def element(name: str, *children: object, **attributes: str | int | bool) -> Html:
-    """<name attributes>children</name>; `class_` is class and `aria_label` aria-label, true stands without a value."""
+    """<name attributes>children</name>.
+
+    Attribute names: `class_` means class, `aria_label` aria-label.  A value of True gives an attribute without a value,
+    False gives none.
+    """
     words = [name]
     for key, value in attributes.items():
         key = key.rstrip("_").replace("_", "-")
@@ -31,7 +35,7 @@ def element(name: str, *children: object, **attributes: str | int | bool) -> Htm
 
 
 def table(columns: Sequence[object], rows: Sequence[Sequence[object]], caption: str) -> Html:
-    """The first cell of a row names it.  On a narrow screen the table scrolls in its own box, not the page."""
+    """The first cell of each row is its heading.  On a narrow screen the table scrolls, not the page."""
     head = element("tr", *(element("th", column, scope="col") for column in columns))
     body = [
         element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows
@@ -41,7 +45,7 @@ def table(columns: Sequence[object], rows: Sequence[Sequence[object]], caption: 
 
 
 def scrolling(content: Html, label: str, class_: str = "scroll") -> Html:
-    """A box that the keyboard can scroll as well, and that a screen reader can name."""
+    """A box that can be scrolled with the keyboard and that screen readers announce by its label."""
     return element("div", content, class_=class_, tabindex=0, role="region", aria_label=label)
 
 
@@ -56,3 +60,8 @@ def command(line: str) -> Html:
 def section(level: int, heading: object, *children: object, id_: str = "") -> Html:
     attributes: dict[str, str] = {"id": id_} if id_ else {}
     return element("section", element(f"h{level}", heading), "\n", joined(children), **attributes)
+
+
+def note(*children: object) -> Html:
+    """A highlighted remark."""
+    return element("div", *children, class_="note", role="note")

@@ -1,4 +1,4 @@
-"""What all figures have in common.  Built on Figure alone: no pyplot, no global state, no display."""
+"""Matplotlib figures without pyplot: no global state, no display.  Colours and style of all plots."""
 
 from __future__ import annotations
 
@@ -6,31 +6,42 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, told apart with any kind of colour vision; the yellow is too pale for lines.
+# Okabe and Ito's colours, which can be told apart with any kind of colour vision; their yellow is too pale for lines.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 GREY = "#666666"
+GRID_COLOUR = "#e4e4e4"
 
 
-def colour(number: int) -> str:
+def palette_colour(number: int) -> str:
     return PALETTE[number % len(PALETTE)]
 
 
 def new_figure(width: float = 8.0, height: float = 4.5) -> Figure:
+    """Of this size in inches."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
         raise ModuleNotFoundError(
-            "figures need matplotlib, which is not installed: pip install 'fedasd-fast[simulation]'"
+            "plots need matplotlib, which is not installed: pip install 'fedasd-fast[simulation]'"
         ) from None
     figure = Figure(figsize=(width, height), dpi=150, facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 
 
-def save(figure: Figure, path: str | Path) -> Path:
+def style_axes(axes: Axes) -> None:
+    """Horizontal grid lines behind the data; no frame at the top and the right."""
+    axes.grid(axis="y", color=GRID_COLOUR, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def save_figure(figure: Figure, path: str | Path) -> Path:
+    """The suffix of the file (.png, .svg, .pdf) determines the format."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)

@@ -1,37 +1,69 @@
-"""How far an analysis is: in a terminal a line that changes, in a pipe a plain line every so often."""
+"""Progress of long operations: a live bar in a terminal, otherwise a plain line from time to time."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable
-from typing import TextIO, TypeAlias
+from typing import Any, TextIO, TypeAlias
 
-Tell: TypeAlias = Callable[[str, int, int | None], None]  # what, how many are done, of how many if that is known
-
-
-def silent(what: str, done: int, total: int | None) -> None: ...
+# Called with what is being done, how much of it is done, and the total if that is known.
+ProgressFunction: TypeAlias = Callable[[str, int, int | None], None]
 
 
-class Line:
-    def __init__(self, file: TextIO | None = None, every: float = 30.0) -> None:
+def no_progress(task: str, done: int, total: int | None) -> None:
+    """The ProgressFunction that shows nothing."""
+
+
+class ProgressDisplay:
+    """Shows one task at a time; call it like a ProgressFunction, and `close` it at the end, also after an error.
+
+    Outside a terminal it prints the first and the last step of a task, and between them one line every `every` seconds.
+    `transient` bars disappear when they are closed.
+    """
+
+    def __init__(self, file: TextIO | None = None, every: float = 30.0, transient: bool = True) -> None:
         self.file = file or sys.stderr
-        self.every = every if not self.file.isatty() else 0.2
-        self._what, self._began, self._shown = "", 0.0, 0.0
+        self.every = every
+        self.transient = transient
+        self._task = ""
+        self._started = self._printed = 0.0
+        self._bar: Any = None
+        self._bar_task: Any = None
 
-    def __call__(self, what: str, done: int, total: int | None) -> None:
-        now = time.monotonic()
-        if what != self._what:
-            self._what, self._began, self._shown = what, now, -float("inf")
-        if now - self._shown < self.every and done != total:
-            return
-        self._shown = now
-        text = f"{what}: {done}" + (f"/{total}" if total else "") + f"  {now - self._began:.0f} s"
+    def start(self, task: str, total: int | None) -> None:
+        """Shows an empty bar in a terminal, before there is any progress."""
         if self.file.isatty():
-            print(f"\r\x1b[2K{text}", end="", file=self.file, flush=True)
-        else:
-            print(text, file=self.file, flush=True)
+            self._update_bar(task, 0, total, "")
+
+    def __call__(self, task: str, done: int, total: int | None, *, count: str = "", detail: str = "") -> None:
+        """`count` and `detail` replace "3/10" and the time since the task began."""
+        now = time.monotonic()
+        if task != self._task:
+            self._task, self._started, self._printed = task, now, -float("inf")
+        count = count or (f"{done}/{total}" if total else f"{done}")
+        detail = detail or f"{now - self._started:.0f} s"
+        if self.file.isatty():
+            self._update_bar(task, done, total, f"{count}  {detail}")
+        elif now - self._printed >= self.every or done == total:
+            self._printed = now
+            print(f"{task}: {count}  {detail}", file=self.file, flush=True)
 
     def close(self) -> None:
-        if self._what and self.file.isatty():
-            print("\r\x1b[2K", end="", file=self.file, flush=True)
+        """Gives the terminal back; may be called more than once."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _update_bar(self, task: str, done: int, total: int | None, text: str) -> None:
+        if self._bar is None:
+            from rich.console import Console  # here: rich is not needed outside of a terminal
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            # No markup: names of runs are free text.
+            name, numbers = (TextColumn(field, markup=False) for field in ("{task.description}", "{task.fields[text]}"))
+            bar, console = BarColumn(bar_width=30), Console(file=self.file)
+            self._bar = Progress(name, bar, numbers, console=console, transient=self.transient, refresh_per_second=4)
+            self._bar_task = self._bar.add_task(task, total=total, text=text)
+            self._bar.start()
+        self._bar.update(self._bar_task, description=task, total=total, completed=done, text=text)

@@ -1,4 +1,4 @@
-"""Small tables: drawn in a terminal, plain text in a pipe, CSV in a file."""
+"""Text tables: drawn in a terminal, plain text in a pipe, Markdown or CSV in a file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Table:
     note: str = ""
 
     def text(self) -> str:
-        """Columns padded with spaces; the first to the left, numbers to the right."""
+        """Columns padded with spaces; the first is left-aligned, the others right-aligned."""
         lines = [self.columns, *self.rows]
         widths = [max(len(line[i]) for line in lines) for i in range(len(self.columns))]
         lines.insert(1, ["-" * width for width in widths])
@@ -26,7 +26,7 @@ class Table:
         return "\n".join(text for text in (self.title, *body, self.note) if text)
 
     def markdown(self) -> str:
-        """As a GitHub table; numbers to the right."""
+        """A GitHub table, aligned like the text."""
         marks = [":--", *["--:"] * (len(self.columns) - 1)]
         lines = [[cell.replace("|", "\\|") for cell in row] for row in (self.columns, marks, *self.rows)]
         body = "\n".join(f"| {' | '.join(row)} |" for row in lines)

@@ -1,17 +1,17 @@
-"""Settings by name: the paper's tables with their numbers, and small experiments that run offline.
+"""Configurations by name: the paper's tables with their numbers, and small experiments that run offline.
 
-A preset is a YAML file of this folder:
+A preset is a YAML file in this folder:
 
-    description, source, notes      for people
-    base                            another preset that it starts from
-    config                          settings, where they are not the defaults
-    rules                           [{when: settings, set: settings}]: what depends on the method or the partition
-    grid                            what the table spans: {setting: [values]}
-    compares                        which averaged model (all, sel, cloud) the paper's accuracies are of
-    expected                        the paper's cells: [{settings.., mean, std, top_eigenvalue, trace, note}]
-    inferred, suspect               settings that the paper does not state; cells that are not to be trusted
+    description, source, notes      for the reader
+    base                            another preset that this one extends
+    config                          settings that differ from the defaults
+    rules                           [{when: settings, set: settings}]: settings that depend on the method or partition
+    grid                            the rows and columns of the table: {setting: [values]}
+    compares                        the averaged model (all, sel, cloud) whose accuracy the paper reports
+    expected                        the paper's numbers: [{settings.., mean, std, top_eigenvalue, trace, note}]
+    inferred, suspect               settings that the paper does not state; numbers that should not be trusted
 
-In rules, cells and grids a setting is written with dots (`asd.weighting`).
+In rules, grids and expected numbers a setting is written with dots (`asd.weighting`).
 """
 
 from __future__ import annotations
@@ -26,17 +26,21 @@ from typing import Any
 
 import yaml
 
+from ..common import dotted
+from ..common.formatting import format_accuracy
 from ..common.schema import ConfigError, merge, nearest
 from ..config import Config, from_dict, parse_overrides
 
 Overrides = Sequence[str] | Mapping[str, Any]
 
-_FIRST = ("quickstart", "digits", "cifar100-500clients")
-_NUMBERS = ("mean", "std", "top_eigenvalue", "trace", "note")
-# Settings that say where, how often or with which luck; the experiment is the same.
-_INCIDENTAL = {"name", "seed", "eval_every", "eval_models", "eval_batch_size", "checkpoint_every", "on_client_error",
-               "device", "executor", "workers", "clients_at_once", "threads", "data_dir", "out"}  # fmt: skip
-_CLOSE = {"rounds", "augment", "teacher", "sampling"}
+_FIRST_NAMES = ("quickstart", "digits", "cifar100-500clients")
+_NUMBER_KEYS = ("mean", "std", "top_eigenvalue", "trace", "note")
+# Settings of where and how a run is computed, and its seed: the experiment is the same whatever they are.
+_INCIDENTAL_SETTINGS = {"name", "seed", "eval_every", "eval_models", "eval_batch_size", "checkpoint_every",
+                        "on_client_error", "device", "executor", "workers", "clients_at_once", "threads", "data_dir",
+                        "out"}  # fmt: skip
+# A run that differs from the paper in these only may still be plotted with the paper's number.
+_COMPARABLE_SETTINGS = {"rounds", "augment", "teacher", "sampling"}
 
 
 @dataclass(frozen=True)
@@ -48,18 +52,18 @@ class Expected:
     model: str  # which averaged model: all, sel or cloud
     source: str
     rounds: int
-    differs: tuple[str, ...]  # settings in which the configuration is not the paper's
-    suspect: str | None  # why the number is not to be trusted
+    differs: tuple[str, ...]  # settings that differ from the paper's
+    suspect: str | None  # why the number should not be trusted
     others: Mapping[str, float]  # top_eigenvalue, trace
 
     @property
     def comparable(self) -> bool:
-        """Whether the number can stand beside a curve of this run: not if it is, say, of another model."""
-        return set(self.differs) <= _CLOSE
+        """Whether the number may be plotted with a curve of this run: not if that has, say, another model."""
+        return set(self.differs) <= _COMPARABLE_SETTINGS
 
     def __str__(self) -> str:
-        number = f"{self.mean:.2f}" + ("" if self.std is None else f" ± {self.std:.2f}")
-        differs = f"; here other {', '.join(self.differs)}" if self.differs else ""
+        number = format_accuracy(self.mean, self.std)
+        differs = f"; different here: {', '.join(self.differs)}" if self.differs else ""
         suspect = f"; suspect: {self.suspect}" if self.suspect else ""
         return f"{number} % ({self.source.split(' (')[0]}, model {self.model}, {self.rounds} rounds{differs}{suspect})"
 
@@ -67,43 +71,43 @@ class Expected:
 def names() -> list[str]:
     files = (file.name for file in resources.files(__package__).iterdir())
     found = [name.removesuffix(".yaml") for name in files if name.endswith(".yaml")]
-    return sorted(found, key=_place)
+    return sorted(found, key=_sort_key)
 
 
 def describe(name: str) -> dict[str, Any]:
-    """The preset as it is written, with what it has from its base."""
+    """The content of the preset's file, merged with that of its base."""
     return copy.deepcopy(_read(name))
 
 
 def load(name: str, overrides: Overrides = ()) -> Config:
-    """The configuration of a preset; the preset's rules see the overrides, and the overrides win."""
+    """The configuration of a preset.  Its rules apply to the overridden settings; overrides win over rules."""
     preset = _read(name)
     changes = dict(overrides) if isinstance(overrides, Mapping) else parse_overrides(overrides)
     own = {"name": name, **preset["config"]}
     for what in ("model", "dataset"):
         if changes.get(what, own[what]) != own[what]:
-            own.pop(f"{what}_args", None)  # they are another one's
+            own.pop(f"{what}_args", None)  # they belong to the preset's own
     values = merge(own, changes)
     for rule in preset.get("rules", ()):
-        if all(_value(values, key) in _list(wanted) for key, wanted in rule["when"].items()):
+        if all(dotted.lookup(values, key) in _as_list(wanted) for key, wanted in rule["when"].items()):
             values = merge(values, rule["set"])
     values = merge(values, changes)
     asd = values.get("asd")
     if "method" not in changes and isinstance(asd, Mapping) and asd.get("enabled") is False:
-        values["method"] = str(values["method"]).removesuffix("+asd")  # the preset's name gives way to the user's wish
+        values["method"] = str(values["method"]).removesuffix("+asd")  # else the method's name would enable it again
     return from_dict(values)
 
 
 def expected(what: str | Config, overrides: Overrides = ()) -> Expected | None:
-    """The paper's number for a preset or for a configuration that came from one; None where there is none."""
+    """The paper's number for a preset, or for a configuration that came from one; None if there is none."""
     config = load(what, overrides) if isinstance(what, str) else what
     if config.name not in names():
         return None
     preset, settings = _read(config.name), config.to_dict()
     for cell in preset.get("expected", ()):
-        where = {key: value for key, value in cell.items() if key not in _NUMBERS}
-        if all(_value(settings, key) == value for key, value in where.items()):
-            paper = load(preset.get("base", config.name), nested(where))
+        where = {key: value for key, value in cell.items() if key not in _NUMBER_KEYS}
+        if all(dotted.lookup(settings, key) == value for key, value in where.items()):
+            paper = load(preset.get("base", config.name), dotted.nest(where))
             why = [s["why"] for s in preset.get("suspect", ()) if s["settings"].items() <= where.items()]
             return Expected(
                 mean=cell["mean"],
@@ -118,53 +122,29 @@ def expected(what: str | Config, overrides: Overrides = ()) -> Expected | None:
     return None
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any], prefix: str = "") -> list[str]:
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Dotted names of the settings that differ and that matter for the result."""
-    result = []
-    for key in one.keys() | other.keys():
-        a, b = one.get(key), other.get(key)
-        if isinstance(a, Mapping) and isinstance(b, Mapping):
-            result += differences(a, b, f"{prefix}{key}.")
-        elif a != b and (prefix or key not in _INCIDENTAL):
-            result.append(prefix + key)
-    return result
-
-
-def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """{"asd.weight": 3} as {"asd": {"weight": 3}}."""
-    result: dict[str, Any] = {}
-    for key, value in settings.items():
-        for part in reversed(key.split(".")):
-            value = {part: value}
-        result = merge(result, value)
-    return result
+    return [key for key in dotted.differences(one, other) if key not in _INCIDENTAL_SETTINGS]
 
 
 @cache
 def _read(name: str) -> dict[str, Any]:
     if name not in names():
-        begin = [known for known in names() if name and known.startswith(name)]
-        meant = f"; did you mean {' or '.join(begin)}?" if begin else nearest(name, names())
+        longer = [known for known in names() if name and known.startswith(name)]
+        meant = f"; did you mean {' or '.join(longer)}?" if longer else nearest(name, names())
         raise ConfigError(f"there is no preset {name!r}{meant}")
     text = (resources.files(__package__) / f"{name}.yaml").read_text(encoding="utf-8")
     preset: dict[str, Any] = yaml.safe_load(text)
     return merge(_read(preset["base"]), preset) if "base" in preset else preset
 
 
-def _value(settings: Mapping[str, Any], key: str) -> Any:
-    value: Any = settings
-    for part in key.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
-
-
-def _list(value: Any) -> Iterable[Any]:
+def _as_list(value: Any) -> Iterable[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _place(name: str) -> tuple[int, int, str]:
-    """The small ones, the tables by their number, then the figures."""
-    if name in _FIRST:
-        return _FIRST.index(name), 0, name
+def _sort_key(name: str) -> tuple[int, int, str]:
+    """Small experiments first, then the tables by their number, then the figures."""
+    if name in _FIRST_NAMES:
+        return _FIRST_NAMES.index(name), 0, name
     digits = re.search(r"\d+", name)
-    return len(_FIRST) + name.startswith("fig"), int(digits[0]) if digits else 0, name
+    return len(_FIRST_NAMES) + name.startswith("fig"), int(digits[0]) if digits else 0, name

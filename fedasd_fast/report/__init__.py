@@ -1,1 +1,1 @@
-"""Figures and tables of runs."""
+"""Reports about runs: HTML pages, plots, tables of results."""

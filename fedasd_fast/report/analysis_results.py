@@ -1,7 +1,7 @@
-"""Results of `fedasd analyse`, RUN/analysis/NAME.json, and who draws them.
+"""Results of `fedasd analyse` (RUN/analysis/NAME.json) and their plots on the report page.
 
-An analysis takes part in the page by an entry here: FIGURES[NAME] draws the results of several runs, each the content
-of the file with the run's "label" and "seed" added; CAPTIONS[NAME] says what to look for.
+To show an analysis on the page, add an entry here: FIGURES[NAME] plots the results of several runs, each the content of
+the file with the run's "label" and "seed" added; CAPTIONS[NAME] tells the reader what to look for.
 """
 
 from __future__ import annotations
@@ -10,47 +10,47 @@ import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..analysis import registry
-from ..simulation.storage.recorded_run import Run
+from ..simulation.storage.recorded_run import RecordedRun
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Drawing = Callable[[list[dict[str, Any]]], "Figure | None"]
-FIGURES: dict[str, Drawing] = {name: partial(registry.draw, name) for name in registry.ANALYSES}
-ONE_BY_ONE = {name for name, analysis in registry.ANALYSES.items() if analysis.one_run}
-HIDDEN = {"drift"}  # the page draws it from the metrics, for all runs
+FigureFunction: TypeAlias = Callable[[list[dict[str, Any]]], "Figure | None"]
+FIGURES: dict[str, FigureFunction] = {name: partial(registry.result_figure, name) for name in registry.ANALYSES}
+SINGLE_RUN_NAMES = {name for name, analysis in registry.ANALYSES.items() if analysis.one_run}
+HIDDEN_NAMES = {"drift"}  # the page plots it from the metrics, for all runs
 TITLES = {
-    "hessian": "Flatness: the Hessian of the global model's loss",
+    "hessian": "Flatness: Hessian of the global model's loss",
     "dissimilarity": "Gradient dissimilarity",
     "forgetting": "Forgetting in one round of local training",
-    "weights": "Weights and entropies of the distillation",
+    "weights": "Adaptive weights and teacher entropy",
     "cost": "Accuracy against cost",
 }
 CAPTIONS = {
-    "hessian": "Look at how far the density reaches to the right: a smaller top eigenvalue and trace are a flatter "
+    "hessian": "Look at how far the density extends to the right: a smaller top eigenvalue and trace mean a flatter "
     "minimum.",
-    "dissimilarity": "Look at how the curve falls with lambda: closer to 1, the clients' gradients agree more.",
-    "forgetting": "Look at the classes that a client has few samples of: the less their accuracy falls, the less is "
+    "dissimilarity": "Look at how the curve falls with lambda: the closer to 1, the more the clients' gradients agree.",
+    "forgetting": "Look at the classes of which a client has few samples: the less their accuracy falls, the less is "
     "forgotten.",
-    "weights": "Look at the spread: if all weights were alike, adaptive weighting would be uniform weighting.",
-    "cost": "Look at what an accuracy costs: the curve further to the left is cheaper.",
+    "weights": "Look at the spread: if all weights were equal, adaptive weighting would be uniform weighting.",
+    "cost": "Look at the cost of reaching an accuracy: the curve further to the left is cheaper.",
 }
 
 
-def results(runs: Sequence[Run]) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
-    """By the name of the analysis, the results of the runs that have it; and what could not be read."""
+def load_results(runs: Sequence[RecordedRun]) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
+    """The results of the runs by the name of the analysis; and messages about files that cannot be read."""
     found: dict[str, list[dict[str, Any]]] = {}
     problems = []
     for run in runs:
         files = sorted((run.out / "analysis").glob("*.json")) if run.out else ()
         for file in files:
-            if file.stem in HIDDEN:
+            if file.stem in HIDDEN_NAMES:
                 continue
             try:
-                content = _content(file)
+                content = _read_object(file)
             except (OSError, ValueError) as error:
                 problems.append(f"{file} cannot be read: {error}")
             else:
@@ -58,8 +58,8 @@ def results(runs: Sequence[Run]) -> tuple[dict[str, list[dict[str, Any]]], list[
     return found, problems
 
 
-def _content(file: Path) -> dict[str, Any]:
+def _read_object(file: Path) -> dict[str, Any]:
     content = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(content, dict):
-        raise ValueError(f"it holds a {type(content).__name__}; expected an object with names")
+        raise ValueError(f"it contains a {type(content).__name__}; expected an object")
     return content

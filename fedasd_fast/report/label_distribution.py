@@ -1,19 +1,20 @@
-"""Who has what: the label distribution of a partition as a picture.
+"""Plot of the label distribution: how a partition spreads the classes over the clients.
 
-A few clients and classes are drawn as bubbles, whose area is the number of samples.  Many are drawn as a heat map, with
-the clients sorted by the class they have most of; an even partition is then a plain surface, a skewed one a diagonal.
+Few clients and classes are drawn as bubbles whose area is the number of samples.  Many are drawn as a heat map with the
+clients sorted by their most frequent class: an even partition gives a plain surface, a skewed one a diagonal.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..common import plotting
+from ..common.formatting import plural
 from ..common.plotting import GREY, new_figure
+from ..config import Config
+from ..data import federate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,38 +22,40 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-BUBBLES = (30, 20)  # at most so many clients and classes
-COLUMNS = 1000  # of a heat map, about its width in pixels
-BLUE, INK = "#08519c", "#222222"
+MAX_BUBBLES = (30, 20)  # clients and classes
+HEAT_MAP_COLUMNS = 1000  # about its width in pixels
+BLUE, TEXT_COLOUR = "#08519c", "#222222"
 
 
-def draw(counts: ArrayLike, title: str) -> Figure:
+def label_counts(config: Config, max_clients: int) -> Array:
+    """[clients, classes]: samples of each class that each client has; of more clients, evenly spaced ones."""
+    data = federate(config)
+    shown = np.linspace(0, data.num_clients - 1, min(data.num_clients, max_clients)).astype(int)
+    return np.stack([data.label_counts(int(k)).numpy() for k in shown])
+
+
+def label_distribution_figure(counts: ArrayLike, title: str) -> Figure:
     """`counts` [clients, classes]: samples of each class that each client has."""
     table = np.asarray(counts)
     if table.ndim != 2 or table.size == 0 or table.min() < 0:
         raise ValueError(f"counts have shape {table.shape}; expected [clients, classes], 0 or more samples in each")
     figure = new_figure(10, 5.2)
     axes = figure.add_axes((0.07, 0.125, 0.91, 0.735))
-    if table.shape[0] <= BUBBLES[0] and table.shape[1] <= BUBBLES[1]:
-        _bubbles(axes, table)
+    if table.shape[0] <= MAX_BUBBLES[0] and table.shape[1] <= MAX_BUBBLES[1]:
+        _draw_bubbles(axes, table)
     else:
-        _heat_map(figure, axes, table)
-    axes.set_ylabel("class", color=INK)
-    axes.tick_params(color=GREY, labelcolor=INK)
+        _draw_heat_map(figure, axes, table)
+    axes.set_ylabel("class", color=TEXT_COLOUR)
+    axes.tick_params(color=GREY, labelcolor=TEXT_COLOUR)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(GREY)
-    figure.text(0.07, 0.945, title, fontsize=13, color=INK, fontweight="bold")
-    figure.text(0.07, 0.895, caption(table), fontsize=9.5, color=GREY)
+    figure.text(0.07, 0.945, title, fontsize=13, color=TEXT_COLOUR, fontweight="bold")
+    figure.text(0.07, 0.895, describe_skew(table), fontsize=9.5, color=GREY)
     return figure
 
 
-def save(counts: ArrayLike, title: str, path: str | Path) -> Path:
-    """The picture as a file; its ending (.png, .svg, .pdf) says which kind."""
-    return plotting.save(draw(counts, title), path)
-
-
-def caption(counts: ArrayLike) -> str:
-    """The skew in a sentence."""
+def describe_skew(counts: ArrayLike) -> str:
+    """The label skew in two sentences."""
     table = np.asarray(counts)
     sizes = table.sum(axis=1)
     held = int(np.median((table > 0).sum(axis=1)))
@@ -60,12 +63,12 @@ def caption(counts: ArrayLike) -> str:
     low, high = int(sizes.min()), int(sizes.max())
     each = f"{low:,} samples each" if low == high else f"{low:,} to {high:,} samples"
     return (
-        f"{len(table):,} client{'s' * (len(table) != 1)} with {each}. The median client has {held} of "
-        f"{table.shape[1]} classes; the most frequent one makes up {largest:.0%} of its samples."
+        f"{plural(len(table), 'client')} with {each}. The median client has {held} of {table.shape[1]} classes; its "
+        f"most frequent one makes up {largest:.0%} of its samples."
     )
 
 
-def _bubbles(axes: Axes, table: Array) -> None:
+def _draw_bubbles(axes: Axes, table: Array) -> None:
     clients, classes = table.shape
     client, label = np.nonzero(table)
     count = table[client, label]
@@ -80,28 +83,28 @@ def _bubbles(axes: Axes, table: Array) -> None:
     axes.set_axisbelow(True)
 
 
-def _heat_map(figure: Figure, axes: Axes, table: Array) -> None:
+def _draw_heat_map(figure: Figure, axes: Axes, table: Array) -> None:
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap, PowerNorm
 
     clients = len(table)
-    shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
-    order = np.lexsort((-shares.max(axis=1), table.argmax(axis=1)))
+    proportions = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
+    order = np.lexsort((-proportions.max(axis=1), table.argmax(axis=1)))
     shown = ""
-    if clients > COLUMNS:
-        order = order[np.linspace(0, clients - 1, COLUMNS).astype(int)]
-        shown = f"; {COLUMNS:,} of {clients:,} shown"
+    if clients > HEAT_MAP_COLUMNS:
+        order = order[np.linspace(0, clients - 1, HEAT_MAP_COLUMNS).astype(int)]
+        shown = f"; {HEAT_MAP_COLUMNS:,} of {clients:,} shown"
     norm = PowerNorm(0.5, vmin=1, vmax=max(2, int(table.max())))  # the square root keeps small counts apart
-    blues = ListedColormap(colormaps["Blues"](np.linspace(0.15, 1, 256)))  # no sample is white, one is not
+    blues = ListedColormap(colormaps["Blues"](np.linspace(0.15, 1, 256)))  # white is for no sample only
     cells = np.ma.masked_equal(table[order].T, 0)
     image = axes.imshow(cells, aspect="auto", cmap=blues, norm=norm, interpolation="nearest")
-    axes.set_xlabel(f"clients, sorted by their most frequent class{shown}", color=INK)
+    axes.set_xlabel(f"clients, sorted by their most frequent class{shown}", color=TEXT_COLOUR)
     axes.set_xticks([])
-    if table.shape[1] <= BUBBLES[1]:
+    if table.shape[1] <= MAX_BUBBLES[1]:
         axes.set_yticks(range(table.shape[1]))
     left, bottom, width, height = axes.get_position().bounds
     axes.set_position((left, bottom, width - 0.075, height))
     bar = figure.colorbar(image, cax=figure.add_axes((left + width - 0.06, bottom, 0.013, height)))
-    bar.set_label("samples (white: none)", color=INK)
+    bar.set_label("samples (white: none)", color=TEXT_COLOUR)
     bar.outline.set_visible(False)
-    bar.ax.tick_params(color=GREY, labelcolor=INK)
+    bar.ax.tick_params(color=GREY, labelcolor=TEXT_COLOUR)

@@ -1,97 +1,104 @@
-"""One HTML file about runs that needs nothing beside it: no network, no script; its figures are also left as files."""
+"""The report page: one HTML file about runs, without scripts or network access; its figures are also saved as files."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..common.html import Html, element, joined, section, table
+from ..common.durations import format_duration
+from ..common.files import write_atomically
+from ..common.formatting import plural
+from ..common.html import Html, element, joined, note, section, table
+from ..common.jsonl import BadLine
 from ..common.schema import ConfigError
-from ..simulation.storage.recorded_run import Run
+from ..simulation.storage.recorded_run import RecordedRun
 from ..simulation.system.versions import versions
-from .experiment import Broken, Experiment, experiments, find
-from .figure_writer import Album
-from .page_sections import Sections
-from .page_style import CSS
+from .experiment import Experiment, group_runs
+from .figure_writer import FigureWriter
+from .page_sections import ExperimentSections
+from .page_style import PAGE_CSS
 from .results_tables import rounds_text
+from .run_discovery import UnreadableFolder, find_runs
 
 
 @dataclass(frozen=True)
-class Page:
+class ReportPage:
     """What was written."""
 
     path: Path
-    figures: Path
+    figures: Path  # their folder
     names: Sequence[str]  # of the figures, without .png and .svg
-    runs: Sequence[Run]
-    broken: Sequence[Broken]
+    runs: Sequence[RecordedRun]
+    unreadable: Sequence[UnreadableFolder]
+
+    @property
+    def bad_lines(self) -> list[BadLine]:
+        return [line for run in self.runs for line in run.bad_lines]
 
 
-def write(
+def write_report(
     folders: Iterable[str | Path],
     out: str | Path,
     *,
     title: str | None = None,
     data_dir: str | None = None,
-    first: Html | None = None,
-) -> Page:
-    """A page about the runs in these folders, at any depth, after what comes `first`.  What cannot be read is named in
-    it."""
-    runs, broken = find(folders)
+    introduction: Html | None = None,
+) -> ReportPage:
+    """A page about the runs in these folders, at any depth.  It names what cannot be read."""
+    runs, unreadable = find_runs(folders)
     if not runs:
-        raise ConfigError("nothing to report; " + "; ".join(map(str, broken)))
+        raise ConfigError("nothing to report; " + "; ".join(map(str, unreadable)))
     out = Path(out)
-    album = Album(out.parent / ("figures" if out.stem == "report" else f"{out.stem}-figures"))
-    groups = experiments(runs)
-    text = document(groups, broken, album, title or _title(groups), data_dir, first)
+    writer = FigureWriter(out.parent / ("figures" if out.stem == "report" else f"{out.stem}-figures"))
+    groups = group_runs(runs)
+    text = document(groups, unreadable, writer, title or _default_title(groups), data_dir, introduction)
     out.parent.mkdir(parents=True, exist_ok=True)
-    half = out.with_name(f".{out.name}.part")  # a page that is looked at is never half a page
-    half.write_text(text, encoding="utf-8")
-    os.replace(half, out)
-    return Page(out, album.folder, album.names, runs, broken)
+    write_atomically(out, text.encode())
+    return ReportPage(out, writer.folder, writer.names, runs, unreadable)
 
 
 def document(
     groups: Sequence[Experiment],
-    broken: Sequence[Broken],
-    album: Album,
+    unreadable: Sequence[UnreadableFolder],
+    writer: FigureWriter,
     title: str,
     data_dir: str | None = None,
-    first: Html | None = None,
+    introduction: Html | None = None,
 ) -> str:
     anchors = [f"e{number}" for number in range(1, len(groups) + 1)]
     bodies = [
-        section(2, group.title, *Sections(group, album, _prefix(group, groups), data_dir).all(), id_=anchor)
+        section(2, group.title, *ExperimentSections(group, writer, _prefix(group, groups), data_dir).all(), id_=anchor)
         for group, anchor in zip(groups, anchors, strict=True)
     ]
     links = [
         element("li", element("a", group.title, href=f"#{anchor}"))
         for group, anchor in zip(groups, anchors, strict=True)
     ]
+    bad_lines = [line for group in groups for run in group.runs for line in run.bad_lines]
     header = element(
         "header",
         element("h1", title),
         element("p", summary(groups)),
         element("nav", element("ul", joined(links)), aria_label="Experiments") if len(groups) > 1 else "",
-        _broken(broken) if broken else "",
+        _listed("Not shown, because it cannot be read:", unreadable),
+        _listed("Damaged lines; the rest of these runs is shown:", bad_lines),
     )
     head = element(
         "head",
         Html('<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'),
         Html('<meta name="color-scheme" content="light dark">\n'),
         element("title", title),
-        element("style", Html(CSS)),
+        element("style", Html(PAGE_CSS)),
     )
     body = element(
         "body",
         header,
         "\n",
-        element("main", joined([*([first] if first else []), *bodies])),
+        element("main", joined([*([introduction] if introduction else []), *bodies])),
         "\n",
-        element("footer", made_with()),
+        element("footer", versions_section()),
     )
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
 
@@ -101,8 +108,8 @@ def summary(groups: Sequence[Experiment]) -> str:
     several = len(groups) > 1
     rounds, updates = sum(run.rounds for run in runs), sum(run.total("client_updates") for run in runs)
     unfinished = [run for run in runs if not run.finished]
-    text = f"{len(runs)} run{'s' * (len(runs) != 1)}, {rounds:,} rounds, {updates:,.0f} client updates, "
-    text += f"{_duration(sum(run.seconds for run in runs))} of computing."
+    text = f"{plural(len(runs), 'run')}, {rounds:,} rounds, {updates:,.0f} client updates, "
+    text += f"{format_duration(sum(run.seconds for run in runs))} of computing time."
     if unfinished:
         text += f" {len(unfinished)} of the runs {'is' if len(unfinished) == 1 else 'are'} not finished: "
         named = [
@@ -113,26 +120,20 @@ def summary(groups: Sequence[Experiment]) -> str:
     return text
 
 
-def made_with() -> Html:
+def versions_section() -> Html:
     rows = list(versions().items())
-    return section(2, "Versions", table(["", "version"], rows, "Of the installation that made this page"))
+    return section(2, "Versions", table(["", "version"], rows, "The installation that wrote this page"))
 
 
-def _broken(broken: Sequence[Broken]) -> Html:
-    listed = element("ul", *(element("li", problem) for problem in broken))
-    return element("div", element("p", "Not shown, because it cannot be read:"), listed, class_="note", role="note")
+def _listed(heading: str, problems: Sequence[object]) -> Html:
+    if not problems:
+        return Html()
+    return note(element("p", heading), element("ul", *(element("li", problem) for problem in problems)))
 
 
-def _title(groups: Sequence[Experiment]) -> str:
+def _default_title(groups: Sequence[Experiment]) -> str:
     return "Report: " + ", ".join(dict.fromkeys(group.runs[0].config.name for group in groups))
 
 
 def _prefix(group: Experiment, groups: Sequence[Experiment]) -> str:
     return "" if len(groups) == 1 else re.sub(r"[^\w.+]+", "-", group.title).strip("-") + "-"
-
-
-def _duration(seconds: float) -> str:
-    for size, name in ((3600, "hours"), (60, "minutes")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {name}"
-    return f"{seconds:.1f} seconds"

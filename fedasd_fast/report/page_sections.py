@@ -1,73 +1,86 @@
-"""The parts of the page that show one experiment."""
+"""Sections of the report page about one experiment: accuracy, label distribution, time, drift, analyses, runs."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-import numpy as np
-
-from ..common.formatting import MODELS, written
-from ..common.html import Html, details, element, joined, section, table
+from ..common.formatting import MODEL_DESCRIPTIONS, format_number
+from ..common.html import Html, details, element, joined, note, section, table
 from ..common.schema import ConfigError
-from ..config import Config
-from ..simulation.storage.recorded_run import Run
-from . import analysis_results as analyses
-from . import label_distribution as labels
-from . import page_plots as figures
-from . import results_tables as results
-from .accuracy_plot import setting_text
+from ..data import DataError
+from ..simulation.storage.recorded_run import Curve, RecordedRun
+from . import analysis_results
+from .accuracy_plot import common_settings
 from .experiment import Experiment
-from .figure_writer import Album
-from .page_plots import Curve
-from .run_details import details_of
+from .figure_writer import FigureWriter
+from .label_distribution import describe_skew, label_counts, label_distribution_figure
+from .results_tables import results_section
+from .round_plots import MAX_LINES, rounds_figure, time_figure
+from .run_details import run_details
+from .seed_curves import smoothed_metric, updates_per_second
 
-_MOST_CLIENTS = 2000  # in a picture; of a larger population, evenly spread ones
-_BAND = " The band reaches from the lowest to the highest seed, the line is their mean."
+_MAX_CLIENTS = 2000  # in the label distribution; of a larger population, evenly spaced ones
+_BAND_CAPTION = " The line is the mean over seeds, the band reaches from the lowest seed to the highest."
+_DRIFT_PLOTS = (
+    (
+        "drift",
+        "Movement of the global model",
+        "Distance between the models that the server sends in consecutive rounds, moving average. Look at which line "
+        "is lower and smoother; all of them fall with the learning rate.",
+    ),
+    (
+        "client_distance",
+        "Distance of clients from the global model",
+        "Mean distance of the clients' models from the model they were sent, moving average. Look at which line is "
+        "lower: its clients drift less; all of them fall with the learning rate.",
+    ),
+)
 
 
-class Sections:
-    """What one experiment shows; `prefix` begins the names of its figures."""
+class ExperimentSections:
+    """The sections about one experiment; `prefix` begins the names of its figures."""
 
-    def __init__(self, experiment: Experiment, album: Album, prefix: str, data_dir: str | None = None) -> None:
-        self.experiment, self.album, self.prefix, self.data_dir = experiment, album, prefix, data_dir
+    def __init__(self, experiment: Experiment, writer: FigureWriter, prefix: str, data_dir: str | None = None) -> None:
+        self.experiment, self.writer, self.prefix, self.data_dir = experiment, writer, prefix, data_dir
         self.runs, self.labels = experiment.runs, experiment.labels
         self.several_seeds = len(self.runs) > len(self.labels)
 
     def all(self) -> list[Html]:
         parts = [
-            element("p", setting_text([run.config for run in self.runs]), class_="muted"),
-            results.section_of(self.experiment),
+            element("p", common_settings([run.config for run in self.runs]), class_="muted"),
+            results_section(self.experiment),
             self.accuracy(),
             self.label_distribution(),
             self.time(),
             self.drift(),
             *self.analyses(),
-            section(3, "Runs", *map(details_of, self.runs)),
+            section(3, "Runs", *map(run_details, self.runs)),
         ]
         return [part for part in parts if part]
 
     def accuracy(self) -> Html:
         model, expected = self.experiment.model, self.experiment.expected
         paper = {label: n.mean for label, n in expected.items() if n.comparable and n.model == model}
-        caption = f"Test accuracy of {_the(MODELS[model])}. Look at where the lines end and whether they still rise: "
-        caption += "a line that is behind early may lead late."
+        caption = f"Test accuracy of {_with_article(MODEL_DESCRIPTIONS[model])}. Look at where the lines end and "
+        caption += "whether they still rise: a line that is behind early may lead late."
         if paper:
             rounds = sorted({expected[label].rounds for label in paper})
             caption += f" Dotted: the paper's number, after {' or '.join(map(str, rounds))} rounds."
         unfinished = [run for run in self.runs if not run.finished]
         if unfinished:
-            caption += f" {_count(unfinished, 'run')} not finished: the lines end where they got to."
-        title = f"Test accuracy, {model} (%)"
-        main = self._lines("accuracy", title, figures.accuracy(model), caption, "test accuracy (%)", paper)
-        others = [m for m in MODELS if m != model and any(run.curve(m)[0] for run in self.runs)]
+            verb = "run is" if len(unfinished) == 1 else "runs are"
+            caption += f" {len(unfinished)} {verb} not finished: those lines end at the last evaluation so far."
+        main = self._rounds_plot("accuracy", *_accuracy_plot(model), caption, "test accuracy (%)", paper)
+        others = [m for m in MODEL_DESCRIPTIONS if m != model and any(run.accuracies(m) for run in self.runs)]
         more = [
-            self._lines(
+            self._rounds_plot(
                 f"accuracy-{m}",
-                f"Test accuracy, {m} (%)",
-                figures.accuracy(m),
-                f"Test accuracy of {_the(MODELS[m])}. Look at how much it swings from one evaluation to the next.",
+                *_accuracy_plot(m),
+                f"Test accuracy of {_with_article(MODEL_DESCRIPTIONS[m])}. Look at how much it varies from one "
+                "evaluation to the next.",
                 "test accuracy (%)",
             )
             for m in others
@@ -76,28 +89,26 @@ class Sections:
         return section(3, "Accuracy", _grid([main]), rest)
 
     def label_distribution(self) -> Html:
-        """Drawn anew from the settings; a run leaves no copy of its data."""
-        from ..data import DataError
-
+        """Computed again from the settings; a run keeps no copy of its data."""
         config = self.runs[0].config
         try:
-            counts = label_counts(config.replace(data_dir=self.data_dir) if self.data_dir else config)
+            counts = label_counts(config.replace(data_dir=self.data_dir) if self.data_dir else config, _MAX_CLIENTS)
         except (DataError, ConfigError, ValueError, ImportError, OSError) as error:
-            return section(3, "Who has what", note(f"No picture of the label distribution: {error}"))
-        figure = labels.draw(counts, f"{config.dataset}, {config.partition}")
-        caption = f"How the classes are spread over the clients with the settings of {self.runs[0].label}, seed "
-        caption += (
-            f"{config.seed}. Look at how uneven a column is: one colour or one dot means a client that knows one "
+            return section(3, "Label distribution", _remark(f"The label distribution cannot be plotted: {error}"))
+        figure = label_distribution_figure(counts, f"{config.dataset}, {config.partition}")
+        caption = (
+            f"Distribution of the classes over the clients with the settings of {self.runs[0].label}, seed "
+            f"{config.seed}. Look at how uneven a column is: one colour or one dot means a client with a single "
+            "class; an even surface means clients with similar data."
         )
-        caption += "class only; an even surface means clients that are alike."
-        said = labels.caption(counts)
-        alt = f"Label distribution. {said}"
-        return section(3, "Who has what", self.album.show(figure, f"{self.prefix}labels", caption=caption, alt=alt))
+        alt = f"Label distribution. {describe_skew(counts)}"
+        shown = self.writer.write(figure, f"{self.prefix}labels", caption=caption, alt=alt)
+        return section(3, "Label distribution", shown)
 
     def time(self) -> Html:
         rows = []
         for label in self.labels:
-            runs = self.experiment.of(label)
+            runs = self.experiment.with_label(label)
             training, evaluation = (sum(run.total(key) for run in runs) for key in ("seconds", "seconds_eval"))
             steps = sum(run.total("steps") for run in runs)
             rows.append(
@@ -110,133 +121,117 @@ class Sections:
                     f"{1000 * training / steps:,.3g}" if steps else "-",
                 ]
             )
-        columns = ["", "training (s)", "evaluation (s)", "client updates", "client updates/s", "ms a local step"]
-        bars = self.album.show(
-            figures.time_bars(self.runs),
+        columns = ["", "training (s)", "evaluation (s)", "client updates", "client updates/s", "ms per local step"]
+        bars = self.writer.write(
+            time_figure(self.runs),
             f"{self.prefix}time",
-            caption="Look at the share of the evaluation: if it is large, evaluate less often (eval_every). Times of "
-            "other machines, or of a busy one, do not compare.",
-            alt="Seconds a round: " + "; ".join(f"{row[0]}: {row[1]} s of training in all" for row in rows),
+            caption="Look at the proportion of evaluation: if it is large, evaluate less often (eval_every). Times "
+            "from different machines, or from a busy one, are not comparable.",
+            alt="Seconds per round. " + "; ".join(f"{row[0]}: {row[1]} s of training in total" for row in rows),
         )
-        speed = self._lines(
+        speed = self._rounds_plot(
             "throughput",
-            "Clients trained in a second",
-            figures.updates_per_second,
-            "Moving mean. Look for steps and dips: they mostly tell of a busy machine, not of the method.",
+            "Client updates per second",
+            updates_per_second,
+            "Moving average. Look for steps and dips: they usually come from a busy machine, not from the method.",
             "client updates/s",
         )
-        return section(3, "Time", table(columns, rows, "All seeds together"), _grid([bars, speed]))
+        return section(3, "Time", table(columns, rows, "Totals over all seeds"), _grid([bars, speed]))
 
     def drift(self) -> Html:
-        shown = []
-        for key, title, caption in (
-            (
-                "drift",
-                "How far a round moves the model",
-                "Distance between the models that the server sends in consecutive rounds, moving mean. Look at which "
-                "line is lower and calmer; all of them fall with the learning rate.",
-            ),
-            (
-                "client_distance",
-                "How far clients go from it",
-                "Mean distance of the clients' models from the one they were sent, moving mean. Look at which line is "
-                "lower: those clients stay closer to what they were sent; all of them fall with the learning rate.",
-            ),
-        ):
-            if any(figures.metric(key)(run) for run in self.runs):
-                shown.append(self._lines(key, title, figures.metric(key), caption, "Euclidean norm", digits=3))
+        shown = [
+            self._rounds_plot(key, title, partial(smoothed_metric, key=key), caption, "Euclidean norm", digits=3)
+            for key, title, caption in _DRIFT_PLOTS
+            if any(run.curve(key) for run in self.runs)
+        ]
         return section(3, "Drift", _grid(shown)) if shown else Html()
 
     def analyses(self) -> list[Html]:
-        """A section for every file that `fedasd analyse` left."""
-        found, problems = analyses.results(self.runs)
-        order = [*(n for n in analyses.TITLES if n in found), *sorted(found.keys() - analyses.TITLES.keys())]
+        """A section for every analysis that `fedasd analyse` has saved."""
+        found, problems = analysis_results.load_results(self.runs)
+        titles = analysis_results.TITLES
+        order = [*(name for name in titles if name in found), *sorted(found.keys() - titles.keys())]
         parts = []
         for name in order:
-            title = analyses.TITLES.get(name, name)
-            parts.append(section(3, title, self._analysis(name, title, found[name]), _scalars(found[name])))
+            title = titles.get(name, name)
+            parts.append(section(3, title, self._analysis(name, title, found[name]), _scalar_table(found[name])))
         if problems:
-            parts.append(section(3, "Analyses that cannot be read", *map(note, problems)))
+            parts.append(section(3, "Analyses that cannot be read", *map(_remark, problems)))
         return parts
 
     def _analysis(self, name: str, title: str, results: list[dict[str, Any]]) -> Html:
-        draw = analyses.FIGURES.get(name)
-        if draw is None:
-            known = ", ".join(sorted(analyses.FIGURES)) or "none"
-            return note(f"analysis/{name}.json is not drawn: this version knows no figure for it (known: {known}).")
-        if name in analyses.ONE_BY_ONE and len(results) > 1:
+        plot = analysis_results.FIGURES.get(name)
+        if plot is None:
+            known = ", ".join(sorted(analysis_results.FIGURES)) or "none"
+            return _remark(f"analysis/{name}.json is not plotted: this version has no plot for it (it has: {known}).")
+        single = name in analysis_results.SINGLE_RUN_NAMES
+        if single and len(results) > 1:
             return joined([self._analysis(name, title, [result]) for result in results])
         try:
-            figure = draw(results)
-        except Exception as error:  # a file of another version must not cost the whole page
-            return note(f"analysis/{name}.json cannot be drawn: {type(error).__name__}: {error}")
+            figure = plot(results)
+        except Exception as error:  # a file of another version must not break the whole page
+            return _remark(f"analysis/{name}.json cannot be plotted: {type(error).__name__}: {error}")
         if figure is None:
             return Html()
         whose = ", ".join(f"{result['label']} seed {result['seed']}" for result in results)
-        caption = analyses.CAPTIONS.get(name, "Look at how the runs differ.")
-        if name in analyses.ONE_BY_ONE:
+        caption = analysis_results.CAPTIONS.get(name, "Look at how the runs differ.")
+        if single:
             caption = f"{whose}. {caption}"
-        return self.album.show(figure, f"{self.prefix}{name}", caption=caption, alt=f"{title}: {whose}")
+        return self.writer.write(figure, f"{self.prefix}{name}", caption=caption, alt=f"{title}: {whose}")
 
-    def _lines(
+    def _rounds_plot(
         self,
         name: str,
         title: str,
-        curve: Callable[[Run], Curve],
+        curve: Callable[[RecordedRun], Curve],
         caption: str,
         ylabel: str,
         paper: dict[str, float] | None = None,
         digits: int = 1,
     ) -> Html:
-        """One figure, or several where there are too many lines for one."""
-        most = figures.MOST_LINES
-        parts = [self.labels[i : i + most] for i in range(0, len(self.labels), most)]
+        """One figure, or several if there are too many lines for one."""
+        parts = [self.labels[i : i + MAX_LINES] for i in range(0, len(self.labels), MAX_LINES)]
         shown = []
         for number, part in enumerate(parts, 1):
             runs = [run for run in self.runs if run.label in part]
             count = f", {number} of {len(parts)}" if len(parts) > 1 else ""
-            figure = figures.over_rounds(
+            figure = rounds_figure(
                 runs,
                 curve,
                 title=title + count,
                 ylabel=ylabel,
                 paper={label: number for label, number in (paper or {}).items() if label in part},
                 digits=digits,
-                among=self.labels,
+                all_labels=self.labels,
             )
-            ends = [f"{run.label} seed {run.config.seed} ends at {_last(curve(run), digits)}" for run in runs]
+            ends = [f"{run.label} seed {run.config.seed} ends at {_last_value(curve(run), digits)}" for run in runs]
             shown.append(
-                self.album.show(
+                self.writer.write(
                     figure,
                     f"{self.prefix}{name}" + (f"-{number}" if len(parts) > 1 else ""),
-                    caption=caption + (_BAND if self.several_seeds else ""),
+                    caption=caption + (_BAND_CAPTION if self.several_seeds else ""),
                     alt=f"{title} against rounds{count}: {'; '.join(ends)}",
                 )
             )
         return joined(shown)
 
 
-def label_counts(config: Config) -> np.ndarray[Any, Any]:
-    from ..data import federate
-
-    data = federate(config)
-    shown = np.linspace(0, data.num_clients - 1, min(data.num_clients, _MOST_CLIENTS)).astype(int)
-    return np.stack([data.label_counts(int(k)).numpy() for k in shown])
+def _accuracy_plot(model: str) -> tuple[str, Callable[[RecordedRun], Curve]]:
+    """Title and curve."""
+    return f"Test accuracy, {model} (%)", lambda run: run.accuracies(model)
 
 
-def note(message: str) -> Html:
-    return element("div", element("p", message), class_="note")
-
-
-def _scalars(results: list[dict[str, Any]]) -> Html:
-    """The single numbers among an analysis' results."""
+def _scalar_table(results: list[dict[str, Any]]) -> Html:
+    """The single numbers among the results of an analysis."""
     keys = [
         key
         for key in dict.fromkeys(key for result in results for key in result)
         if key not in ("label", "seed") and any(_is_number(result.get(key)) for result in results)
     ]
     rows = [
-        [result["label"], result["seed"], *(_number(result.get(key)) for key in keys)] for result in results if keys
+        [result["label"], result["seed"], *(_number_text(result.get(key)) for key in keys)]
+        for result in results
+        if keys
     ]
     return table(["", "seed", *keys], rows, "Numbers of this analysis") if rows else Html()
 
@@ -245,20 +240,20 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _number(value: Any) -> str:
-    return written(value) if _is_number(value) else "-"
+def _number_text(value: Any) -> str:
+    return format_number(value) if _is_number(value) else "-"
 
 
-def _last(curve: Curve, digits: int) -> str:
-    return f"{list(curve.values())[-1]:.{digits}f}" if curve else "nothing yet"
+def _last_value(curve: Curve, digits: int) -> str:
+    return f"{list(curve.values())[-1]:.{digits}f}" if curve else "no value yet"
 
 
-def _the(name: str) -> str:
+def _with_article(name: str) -> str:
     return name if name.startswith("the ") else f"the {name}"
 
 
-def _count(things: Sequence[object], word: str) -> str:
-    return f"1 {word} is" if len(things) == 1 else f"{len(things)} {word}s are"
+def _remark(message: str) -> Html:
+    return note(element("p", message))
 
 
 def _grid(shown: Sequence[Html]) -> Html:

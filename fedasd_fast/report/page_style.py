@@ -1,8 +1,8 @@
-"""How the page looks: system fonts, light and dark, one column on a phone."""
+"""Style sheet of the report page: system fonts, light and dark, one column on a phone."""
 
 from __future__ import annotations
 
-CSS = """
+PAGE_CSS = """
 :root { color-scheme: light dark; --paper: #ffffff; --ink: #1f2328; --muted: #59636e; --grid: #e4e4e4;
         --line: #d1d9e0; --soft: #f6f8fa; --link: #0550ae; --warn: #9a3b00; --shadow: #0003; }
 @media (prefers-color-scheme: dark) {
@@ -43,10 +43,10 @@ tbody th { font-weight: 600; }
 figure { margin: 1rem 0; max-width: 46rem; min-width: 0; }
 figure.wide { max-width: 100%; grid-column: 1 / -1; }
 figcaption { margin-top: .35rem; max-width: 46rem; }
-.picture { overflow-x: auto; }
-.picture svg { display: block; width: 100%; height: auto; fill: currentColor; }
-.picture svg * { stroke-linejoin: round; stroke-linecap: butt; }
-.wide .picture svg { min-width: 38rem; }
+.plot { overflow-x: auto; }
+.plot svg { display: block; width: 100%; height: auto; fill: currentColor; }
+.plot svg * { stroke-linejoin: round; stroke-linecap: butt; }
+.wide .plot svg { min-width: 38rem; }
 .card { background: #ffffff; color: #000000; border-radius: .4rem; padding: .25rem; }
 details { border: 1px solid var(--line); border-radius: .4rem; margin: .5rem 0; padding: 0 .8rem; }
 summary { cursor: pointer; padding: .5rem 0; }

@@ -1,24 +1,23 @@
-"""The paper's tables and figures, run as whole grids and set beside the paper's numbers."""
+"""Reproduction of the paper's tables and figures: grids of runs, compared with the paper's numbers."""
 
 from __future__ import annotations
 
-from .comparison import results
-from .comparison_report import Gain, Number, Results
-from .grid import Cell, Grid, grid
-from .time_budget import Plan, choose, seconds
+from .comparison import compare_with_paper
+from .comparison_report import AsdGain, CellResult, PaperComparison
+from .grid import Cell, Grid, load_grid
+from .time_budget import GridPlan, fit_to_budget
 from .verdict import RULE, verdict
 
 __all__ = [
     "RULE",
+    "AsdGain",
     "Cell",
-    "Gain",
+    "CellResult",
     "Grid",
-    "Number",
-    "Plan",
-    "Results",
-    "choose",
-    "grid",
-    "results",
-    "seconds",
+    "GridPlan",
+    "PaperComparison",
+    "compare_with_paper",
+    "fit_to_budget",
+    "load_grid",
     "verdict",
 ]

@@ -1,4 +1,4 @@
-"""From runs to numbers: means over seeds, gains seed by seed, and a verdict where one is possible."""
+"""Comparison of a grid's runs with the paper: means over seeds, gains per seed, and verdicts."""
 
 from __future__ import annotations
 
@@ -8,49 +8,52 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .. import presets
-from ..simulation.storage.recorded_run import Run, shown_model
-from .comparison_report import Gain, Number, Results
+from ..simulation.storage.recorded_run import RecordedRun, model_to_show
+from .comparison_report import AsdGain, CellResult, PaperComparison
 from .grid import Cell, Grid
-from .time_budget import Plan
-from .verdict import deviation, noise, verdict
+from .time_budget import GridPlan
+from .verdict import noise, standard_deviation, verdict
 
 
-def results(grid: Grid, plan: Plan, runs: Mapping[tuple[str, int], Run], command: str) -> Results:
-    """`runs` by the cell's name and seed: those that have begun."""
+def compare_with_paper(
+    grid: Grid, plan: GridPlan, runs: Mapping[tuple[str, int], RecordedRun], command: str
+) -> PaperComparison:
+    """`runs` are those that have begun, by the cell's name and the seed."""
     preset = presets.describe(grid.name)
     by_cell = {
         cell.name: [runs[cell.name, seed] for seed in plan.seeds if (cell.name, seed) in runs] for cell in grid.cells
     }
-    return Results(
+    cells = _by_method(grid.cells)
+    return PaperComparison(
         name=grid.name,
         source=preset.get("source", ""),
         command=command,
         choice=plan.choice,
         unstated=tuple(preset.get("inferred", ())),
         notes=tuple(preset.get("notes", ())),
-        numbers=tuple(_number(cell, plan, by_cell[cell.name]) for cell in _by_method(grid.cells)),
-        gains=tuple(gain for cell in _by_method(grid.cells) if (gain := _gain(cell, grid, plan, by_cell))),
+        numbers=tuple(_cell_result(cell, plan, by_cell[cell.name]) for cell in cells),
+        gains=tuple(gain for cell in cells if (gain := _gain(cell, grid, plan, by_cell))),
         seconds=sum(run.seconds for run in runs.values()),
     )
 
 
 def _by_method(cells: Sequence[Cell]) -> list[Cell]:
-    """As in the paper: a row of the table is a method."""
+    """As in the paper, where a row of the table is a method."""
     methods = list(dict.fromkeys(cell.config.base_method for cell in cells))
     return sorted(cells, key=lambda cell: methods.index(cell.config.base_method))
 
 
-def _number(cell: Cell, plan: Plan, begun: Sequence[Run]) -> Number:
+def _cell_result(cell: Cell, plan: GridPlan, begun: Sequence[RecordedRun]) -> CellResult:
     config = plan.config(cell, 0)
     paper = presets.expected(config)
-    model = shown_model(config, paper.model if paper else "all")
+    model = model_to_show(config, paper.model if paper else "all")
     finished = [run for run in begun if run.rounds >= config.rounds]
-    counted = finished or [run for run in begun if run.curve(model)[0]]
-    at, values = _common(counted, model, config.rounds)
-    ours = noise(values, [_until(run, model, at) for run in counted])
+    counted = finished or [run for run in begun if run.accuracies(model)]
+    at, values = _last_common(counted, model, config.rounds)
+    our_noise = noise(values, [_until(run, model, at) for run in counted])
     mean = statistics.fmean(values) if values else None
-    said, why = _judged(paper, model, at, config.rounds, mean, ours)
-    return Number(
+    judgement, why = _judge(paper, model, at, config.rounds, mean, our_noise)
+    return CellResult(
         label=cell.label,
         point=dict(cell.point),
         model=model,
@@ -60,15 +63,15 @@ def _number(cell: Cell, plan: Plan, begun: Sequence[Run]) -> Number:
         rounds=tuple(run.rounds for run in counted),
         round=at,
         mean=mean,
-        std=deviation(values),
-        noise=ours if values else None,
+        std=standard_deviation(values),
+        noise=our_noise if values else None,
         values=tuple(values),
         paper=paper.mean if paper else None,
         paper_std=paper.std if paper else None,
         paper_rounds=paper.rounds if paper else None,
         differs=paper.differs if paper else (),
         suspect=paper.suspect if paper else None,
-        verdict=said,
+        verdict=judgement,
         why=why,
         also={
             other: value
@@ -81,8 +84,8 @@ def _number(cell: Cell, plan: Plan, begun: Sequence[Run]) -> Number:
     )
 
 
-def _judged(
-    paper: presets.Expected | None, model: str, at: int | None, planned: int, mean: float | None, ours: float
+def _judge(
+    paper: presets.Expected | None, model: str, at: int | None, planned: int, mean: float | None, our_noise: float
 ) -> tuple[str, str | None]:
     """The verdict, and why there can be none."""
     if mean is None or at is None:
@@ -90,92 +93,87 @@ def _judged(
     if paper is None:
         return "no number in the paper", None
     differs = [name for name in paper.differs if name != "rounds"]
-    why = [f"other {', '.join(differs)}"] if differs else []
+    why = [f"{', '.join(differs)} differ{'s' * (len(differs) == 1)} from the paper"] if differs else []
     if at != paper.rounds:
-        why.append(f"round {at}, the paper's is {paper.rounds}")
+        why.append(f"round {at}, in the paper {paper.rounds}")
     if model != paper.model:
-        why.append(f"model {model}, the paper's is {paper.model}")
+        why.append(f"model {model}, in the paper {paper.model}")
     if why:
         return "unfinished" if at < planned else "not comparable", "; ".join(why)
-    return verdict(mean - paper.mean, paper.std, ours) + (" *" if paper.suspect else ""), None
+    return verdict(mean - paper.mean, paper.std, our_noise) + (" *" if paper.suspect else ""), None
 
 
-def _gain(cell: Cell, grid: Grid, plan: Plan, by_cell: Mapping[str, Sequence[Run]]) -> Gain | None:
-    rival = next((other for other in grid.cells if other.point == cell.rival()), None)
-    if rival is None:
+def _gain(cell: Cell, grid: Grid, plan: GridPlan, by_cell: Mapping[str, Sequence[RecordedRun]]) -> AsdGain | None:
+    baseline = next((other for other in grid.cells if other.point == cell.baseline_point()), None)
+    if baseline is None:
         return None
     planned = plan.config(cell, 0).rounds
-    bases = {run.config.seed: run for run in by_cell[rival.name]}
+    bases = {run.config.seed: run for run in by_cell[baseline.name]}
     pairs = [(run, bases[run.config.seed]) for run in by_cell[cell.name] if run.config.seed in bases]
     pairs = [pair for pair in pairs if min(run.rounds for run in pair) >= planned] or pairs
-    paper, base = presets.expected(cell.config), presets.expected(rival.config)
-    model = shown_model(cell.config, paper.model if paper else "all")
-    at, _ = _common([run for pair in pairs for run in pair], model, planned)
+    paper, paper_base = presets.expected(cell.config), presets.expected(baseline.config)
+    model = model_to_show(cell.config, paper.model if paper else "all")
+    at, _ = _last_common([run for pair in pairs for run in pair], model, planned)
     if at is None:
         return None
-    differences = [_at(run, model, at) - _at(other, model, at) for run, other in pairs]
+    differences = [run.accuracies(model)[at] - base.accuracies(model)[at] for run, base in pairs]
     mean = statistics.fmean(differences)
-    expected = paper.mean - base.mean if paper and base else None
-    said = "no number in the paper"
-    if paper and base and expected is not None:
-        differs = {*paper.differs, *base.differs} - {"rounds"}
+    expected = paper.mean - paper_base.mean if paper and paper_base else None
+    judgement = "no number in the paper"
+    if paper and paper_base and expected is not None:
+        differs = {*paper.differs, *paper_base.differs} - {"rounds"}
         if differs or at != paper.rounds or model != paper.model:
-            said = "not comparable"
+            judgement = "not comparable"
         else:
-            both = None if paper.std is None or base.std is None else (paper.std**2 + base.std**2) ** 0.5
-            curves = [_differences(run, other, model, at) for run, other in pairs]
-            said = verdict(mean - expected, both, noise(differences, curves)) + (
-                " *" if paper.suspect or base.suspect else ""
-            )
-    return Gain(
-        cell.label,
-        rival.label,
-        tuple(run.config.seed for run, _ in pairs),
-        at,
-        mean,
-        deviation(differences),
-        expected,
-        said,
+            stds = paper.std, paper_base.std
+            paper_std = None if stds[0] is None or stds[1] is None else (stds[0] ** 2 + stds[1] ** 2) ** 0.5
+            curves = [_differences(run, base, model, at) for run, base in pairs]
+            judgement = verdict(mean - expected, paper_std, noise(differences, curves))
+            judgement += " *" if paper.suspect or paper_base.suspect else ""
+    return AsdGain(
+        label=cell.label,
+        over=baseline.label,
+        seeds=tuple(run.config.seed for run, _ in pairs),
+        round=at,
+        mean=mean,
+        std=standard_deviation(differences),
+        paper=expected,
+        verdict=judgement,
     )
 
 
-def _common(runs: Sequence[Run], model: str, until: int) -> tuple[int | None, list[float]]:
-    """The last round, up to `until`, that all of them have evaluated, and their accuracies there."""
-    rounds = [set(run.curve(model)[0]) for run in runs]
+def _last_common(runs: Sequence[RecordedRun], model: str, until: int) -> tuple[int | None, list[float]]:
+    """The last round, up to `until`, that all runs have evaluated, and their accuracies there."""
+    rounds = [set(run.accuracies(model)) for run in runs]
     shared = [round for round in set.intersection(*rounds) if round <= until] if rounds else []
     if not shared:
         return None, []
-    return max(shared), [_at(run, model, max(shared)) for run in runs]
+    return max(shared), [run.accuracies(model)[max(shared)] for run in runs]
 
 
-def _at(run: Run, model: str, round: int) -> float:
-    return dict(zip(*run.curve(model), strict=True))[round]
-
-
-def _mean_at(runs: Sequence[Run], model: str, round: int | None) -> float | None:
-    """Over the runs that have evaluated it."""
-    found = [curve[round] for run in runs if round in (curve := dict(zip(*run.curve(model), strict=True)))]
+def _mean_at(runs: Sequence[RecordedRun], model: str, round: int | None) -> float | None:
+    """Over the runs that have evaluated this model at this round."""
+    found = [curve[round] for run in runs if round is not None and round in (curve := run.accuracies(model))]
     return statistics.fmean(found) if found else None
 
 
-def _until(run: Run, model: str, round: int | None) -> list[float]:
-    return [value for at, value in zip(*run.curve(model), strict=True) if round is not None and at <= round]
+def _until(run: RecordedRun, model: str, round: int | None) -> list[float]:
+    return [value for at, value in run.accuracies(model).items() if round is not None and at <= round]
 
 
-def _differences(one: Run, other: Run, model: str, round: int) -> list[float]:
+def _differences(run: RecordedRun, base: RecordedRun, model: str, round: int) -> list[float]:
     """At the rounds that both have evaluated."""
-    theirs = dict(zip(*other.curve(model), strict=True))
-    ours = zip(*one.curve(model), strict=True)
-    return [value - theirs[at] for at, value in ours if at in theirs and at <= round]
+    theirs = base.accuracies(model)
+    return [value - theirs[at] for at, value in run.accuracies(model).items() if at in theirs and at <= round]
 
 
-def _hessian(runs: Sequence[Run]) -> dict[str, float]:
-    """What `fedasd analyse` found in the folders of these runs, averaged over seeds."""
+def _hessian(runs: Sequence[RecordedRun]) -> dict[str, float]:
+    """The results of `fedasd analyse` in the directories of these runs, averaged over seeds."""
     spectra = []
     for run in runs:
         path = (run.out or Path()) / "analysis" / "hessian.json"
         found = json.loads(path.read_text()) if path.is_file() else {}
-        if found.get("round") == run.rounds:  # not from an earlier state
+        if found.get("round") == run.rounds:  # not of an earlier checkpoint
             spectra.append(found["spectrum"])
     if not spectra:
         return {}

@@ -1,7 +1,7 @@
-"""What a table spans: its cells, in the order in which they are run.
+"""Grid of runs behind a table or figure of the paper, in the order in which they are run.
 
-All runs of one seed share partition and initial model wherever their data settings agree, because both are functions of
-the seed alone; so methods are compared on the same clients, from the same start.
+All runs with the same seed and data settings have the same partition and initial model, because both depend on the seed
+only; so methods are compared on the same clients, from the same initial model.
 """
 
 from __future__ import annotations
@@ -16,38 +16,40 @@ from typing import Any
 import yaml
 
 from .. import presets
-from ..common.formatting import pretty
+from ..common import dotted
+from ..common.formatting import method_label
 from ..common.schema import ConfigError, merge, nearest
 from ..config import Config, parse_overrides
+from ..simulation.storage.recorded_run import RecordedRun, read_run
 
-SEEDS = (2024, 2025, 2026)  # three, as in the paper
+DEFAULT_SEEDS = (2024, 2025, 2026)  # three, as in the paper
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of the table: a value for every axis, and what it is in settings."""
+    """One number of the table: a value for every axis of the grid, and the resulting configuration."""
 
     point: Mapping[str, Any]
-    shown: tuple[str, ...]  # axes with several values, beside the method: those that need telling
+    shown: tuple[str, ...]  # axes other than the method that have several values: they are part of the label
     config: Config
 
     @property
     def name(self) -> str:
-        """Of its folders; the same whatever part of the grid is run."""
+        """Begins the names of its run directories; the same whichever part of the grid is run."""
         words = [str(self.point.get("method", "")), *(f"{key}={self.point[key]}" for key in self.shown)]
         return re.sub(r"[^\w.,=+-]", "_", ",".join(word for word in words if word))
 
     @property
     def label(self) -> str:
-        return " ".join([pretty(self.config.method), *(f"{key}={self.point[key]}" for key in self.shown)])
+        return " ".join([method_label(self.config.method), *(f"{key}={self.point[key]}" for key in self.shown)])
 
     @property
-    def elsewhere(self) -> dict[str, Any]:
-        """Its place among the cells that are compared with one another."""
+    def comparison_settings(self) -> dict[str, Any]:
+        """The point without the method and the weighting: cells that agree in it are compared with each other."""
         return {key: value for key, value in self.point.items() if key not in ("method", "asd.weighting")}
 
-    def rival(self) -> dict[str, Any] | None:
-        """The point that its gain is counted from: without ASD, or with uniform weights."""
+    def baseline_point(self) -> dict[str, Any] | None:
+        """The point that its gain is measured against: without ASD, or with uniform weights."""
         if self.point.get("asd.weighting") == "adaptive":
             return {**self.point, "asd.weighting": "uniform"}
         if str(self.point.get("method", "")).endswith("+asd") and "asd.weighting" not in self.point:
@@ -61,59 +63,65 @@ class Grid:
     axes: Mapping[str, Sequence[Any]]
     cells: Sequence[Cell]
 
-    def folder(self, out: Path, cell: Cell, seed: int) -> Path:
+    def run_directory(self, out: Path, cell: Cell, seed: int) -> Path:
         return out / f"{cell.name}-seed{seed}"
 
     @property
     def rounds(self) -> int:
-        """Of the longest cell."""
+        """The largest number of rounds of any cell."""
         return max(cell.config.rounds for cell in self.cells)
 
     def runs(self, seeds: Iterable[int]) -> list[tuple[Cell, int]]:
-        """All cells of a seed before the next seed: a grid that is stopped early has whole tables."""
+        """All cells of one seed before the next seed: a grid that is stopped early has complete tables."""
         return [(cell, seed) for seed in seeds for cell in self.cells]
 
+    def existing_runs(self, out: Path, seeds: Iterable[int]) -> dict[tuple[str, int], RecordedRun]:
+        """The runs that have begun, by the cell's name and the seed."""
+        folders = {(cell.name, seed): self.run_directory(out, cell, seed) for cell, seed in self.runs(seeds)}
+        return {key: read_run(folder) for key, folder in folders.items() if (folder / "config.yaml").exists()}
 
-def names() -> list[str]:
+
+def grid_names() -> list[str]:
+    """The presets that have a grid."""
     return [name for name in presets.names() if presets.describe(name).get("grid")]
 
 
-def grid(name: str, settings: Sequence[str] = (), only: Sequence[str] = (), **changes: Any) -> Grid:
-    """The cells of a preset.  A setting that is an axis of the table takes its place; `only` chooses among values."""
-    if name not in names():
-        presets.describe(name)  # an unknown name is told from a preset that spans nothing
-        raise ConfigError(f"{name} spans nothing; `fedasd reproduce` lists what can be reproduced")
+def load_grid(name: str, settings: Sequence[str] = (), only: Sequence[str] = (), **changes: Any) -> Grid:
+    """The grid of a preset.  A setting that is an axis of the grid replaces its values; `only` selects among them."""
+    if name not in grid_names():
+        presets.describe(name)  # raises another error if there is no such preset
+        raise ConfigError(f"{name} has no grid; `fedasd reproduce` lists what can be reproduced")
     overrides = merge(parse_overrides(settings), changes)
     axes = {key: list(values) for key, values in presets.describe(name)["grid"].items()}
     shown = tuple(key for key, values in axes.items() if len(values) > 1 and key != "method")
-    given = dict(_flat(overrides))
+    given = dict(dotted.flatten(overrides))
     axes = {key: [given[key]] if key in given else values for key, values in axes.items()}
-    wanted = _wanted(only, axes)
+    wanted = _selected_values(only, axes)
     points = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
     cells = [
-        Cell(point, shown, presets.load(name, merge(overrides, presets.nested(point))))
-        for point in sorted(points, key=lambda point: _order(point, axes))
+        Cell(point, shown, presets.load(name, merge(overrides, dotted.nest(point))))
+        for point in sorted(points, key=lambda point: _run_order(point, axes))
         if all(point[key] in values for key, values in wanted.items())
     ]
     return Grid(name, axes, cells)
 
 
-def _order(point: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> tuple[Any, ...]:
-    """Cells that are compared with each other stand together: a method's base and +asd side by side."""
+def _run_order(point: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> tuple[Any, ...]:
+    """Cells that are compared with each other are run one after the other: a method, then the same with +asd."""
     place = {key: axes[key].index(value) for key, value in point.items()}
     others = [place[key] for key in axes if key not in ("method", "asd.weighting")]
     return *others, place.get("method", 0), place.get("asd.weighting", 0)
 
 
-def _wanted(only: Sequence[str], axes: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-    """`fedavg,iid` and `partition=iid` as {axis: values}; a bare word is of the axis that has it."""
+def _selected_values(only: Sequence[str], axes: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    """`fedavg,iid` and `partition=iid` as {axis: values}; a bare value belongs to the axis that has it."""
     wanted: dict[str, list[Any]] = {}
     for word in only:
         key, equals, text = word.rpartition("=")
         if equals and key not in axes:
-            raise ConfigError(f"--only {word}: {key!r} is no axis of this grid{nearest(key, axes)}")
+            raise ConfigError(f"--only {word}: {key!r} is not an axis of this grid{nearest(key, axes)}")
         for part in text.split(","):
-            value = _value(part)
+            value = _parsed(part)
             found = [axis for axis in ([key] if equals else axes) if value in axes[axis]]
             if not found:
                 choices = [str(v) for axis in ([key] if equals else axes) for v in axes[axis]]
@@ -122,17 +130,8 @@ def _wanted(only: Sequence[str], axes: Mapping[str, Sequence[Any]]) -> dict[str,
     return wanted
 
 
-def _value(text: str) -> Any:
+def _parsed(text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError:
         return text
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    """{"asd": {"weight": 3}} as ("asd.weight", 3)."""
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value

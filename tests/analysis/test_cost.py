@@ -8,8 +8,8 @@ import pytest
 
 from fedasd_fast import Config, simulate
 from fedasd_fast.analysis.cost import cost, cost_of, mean_epochs
-from fedasd_fast.analysis.loaded_run import opened
-from fedasd_fast.analysis.plots.forgetting import cost_figure
+from fedasd_fast.analysis.loaded_run import load_run
+from fedasd_fast.analysis.plots.cost import cost_figure
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.simulation.errors import SimulationError
 
@@ -71,7 +71,7 @@ def test_epochs_are_those_that_were_trained(tmp_path: Path) -> None:
     """Clients of 16 samples each: the rows say how many passes there were."""
     failures = {"stragglers": 0.5, "dropout": 0.3}
     simulate(small(out=str(tmp_path / "run"), method="fedavg+asd", local_epochs=6, failures=failures, rounds=6))
-    run = opened(tmp_path / "run")
+    run = load_run(tmp_path / "run")
     passes = [row["samples"] / 16 / max(1, row["client_updates"]) for row in run.metrics]
     assert [mean_epochs(run.context.experiment.config, row) for row in run.metrics] == pytest.approx(passes)
     assert 0 < min(passes) < max(passes)
@@ -94,7 +94,7 @@ def test_bad_input() -> None:
     assert found.accuracy["all"] == [1.0, None]
     with pytest.raises(ConfigError, match="FedAvg did not evaluate the model cloud; choose one of all, sel"):
         cost_figure({"FedAvg": found}, model="cloud")
-    with pytest.raises(ConfigError, match="no run to draw"):
+    with pytest.raises(ConfigError, match="no run to plot"):
         cost_figure({})
 
 
@@ -109,9 +109,9 @@ def test_figure_from_results_and_from_json(tmp_path: Path) -> None:
         [5, 10, 15, 20], [10, 20, 30, 40], [6, 12, 18, 24], [20, 20],  # two runs, as if cached, what both have spent
     ]  # fmt: skip
     assert len(right.lines) == 2
-    assert figure.texts[1].get_text() == "evaluated: average over all clients of their last models"
+    assert figure.texts[1].get_text() == "evaluated: average of all clients' latest models"
     del saved["accuracy"]["all"]
     assert list(cost_figure({"FedAvg+ASD": saved}).axes[1].lines[0].get_ydata()) == [1.5, 2.5, 3.5, 4.5]
-    assert "40 over a participant's samples, 10 a round (6 with a cached teacher)" in str(asd)
+    assert "40 over a participant's samples, 10 per round (6 with a cached teacher)" in str(asd)
     assert "cached" not in str(plain)
-    assert left.get_legend().get_texts()[1].get_text() == "FedAvg+ASD, 10 a round"
+    assert left.get_legend().get_texts()[1].get_text() == "FedAvg+ASD, 10 per round"

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from fedasd_fast import simulate
 from fedasd_fast.algorithms import Distillation
 from fedasd_fast.analysis import dissimilarity as module_under_test
-from fedasd_fast.analysis.assumptions import class_gradients, correlation, label_ratios
-from fedasd_fast.analysis.dissimilarity import dissimilarity, drawn_clients, gradients, next_round, term
-from fedasd_fast.analysis.dissimilarity_ratio import Moments, Parabola, Ratio, of_population
-from fedasd_fast.analysis.loaded_run import OpenedRun, opened
-from fedasd_fast.analysis.plots.hessian import dissimilarity_figure
+from fedasd_fast.analysis.assumptions import class_gradients, gradient_correlation, label_ratios
+from fedasd_fast.analysis.dissimilarity import dissimilarity, distillation_term, draw_clients, gradients, next_round
+from fedasd_fast.analysis.dissimilarity_ratio import DissimilarityRatio, GradientMoments, Parabola, population_estimate
+from fedasd_fast.analysis.loaded_run import LoadedRun, load_run
+from fedasd_fast.analysis.plots.dissimilarity import dissimilarity_figure
 from fedasd_fast.data.federated import Dataset, PartitionedData, Samples
 from fedasd_fast.loss import reference
 from fedasd_fast.simulation.client.flat_model import FlatModel
@@ -33,18 +33,18 @@ def vector(*values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def ratio_of(*clients: tuple[Tensor, Tensor]) -> Ratio:
-    moments = Moments(clients[0][0])
+def ratio_of(*clients: tuple[Tensor, Tensor]) -> DissimilarityRatio:
+    moments = GradientMoments(clients[0][0])
     for ce, asd in clients:
         moments.add(ce, asd)
     return moments.ratio()
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> OpenedRun:
+def run(tmp_path_factory: pytest.TempPathFactory) -> LoadedRun:
     out = tmp_path_factory.mktemp("run") / "r"
     simulate(small(dtype="float64", method="fedavg+asd", rounds=4, model_args={"hidden": [6]}, out=str(out)))
-    return opened(out)
+    return load_run(out)
 
 
 def test_identical_clients_have_a_dissimilarity_of_one() -> None:
@@ -61,7 +61,7 @@ def test_two_clients_by_hand() -> None:
     Above: ((2+l)^2 + l^2 + l^2 + (2+l)^2) / 2 = 2 l^2 + 4 l + 4.  Below: |(1+l, 1+l)|^2 = 2 l^2 + 4 l + 2.
     """
     ratio = ratio_of((vector(2, 0), vector(1, 1)), (vector(0, 2), vector(1, 1)))
-    assert ratio == Ratio(Parabola(2, 4, 4), Parabola(2, 4, 2))
+    assert ratio == DissimilarityRatio(Parabola(2, 4, 4), Parabola(2, 4, 2))
     assert [ratio(x) for x in (0, 1, 3)] == pytest.approx([2, 10 / 8, 34 / 32])
     assert ratio.limit == 1
     assert ratio.lambda_c == 0  # 2 lambda^2 + 4 lambda > 0
@@ -120,15 +120,15 @@ def test_some_clients_tell_about_all_without_bias() -> None:
     exact, at, below = ratio_of(*clients), 0.4, []
     for three in combinations(clients, 3):
         ratio = ratio_of(*three)
-        estimate = of_population(ratio, at, 3, 5)
+        estimate = population_estimate(ratio, at, 3, 5)
         assert estimate is not None
         assert estimate >= (ratio(at) or math.inf)
         below.append(ratio.above(at) / estimate)
     assert np.mean(below) == pytest.approx(exact.below(at))
-    assert of_population(exact, at, 5, 5) == exact(at)
-    assert of_population(ratio_of(clients[0]), at, 1, 5) is None
+    assert population_estimate(exact, at, 5, 5) == exact(at)
+    assert population_estimate(ratio_of(clients[0]), at, 1, 5) is None
     opposite = ratio_of((vector(1, 0), vector(0, 0)), (vector(-0.9, 0), vector(0, 0)))
-    assert of_population(opposite, at, 2, 5) is None
+    assert population_estimate(opposite, at, 2, 5) is None
 
 
 @pytest.mark.parametrize("weighting", ["adaptive", "uniform"])
@@ -161,12 +161,19 @@ def test_gradients_are_those_of_the_written_out_objective(weighting: str, batch_
     torch.testing.assert_close(found.uniform, uniform)
 
 
-def test_at_the_teacher_itself_lambda_does_not_matter(run: OpenedRun) -> None:
+def test_at_the_teacher_itself_lambda_does_not_matter(run: LoadedRun) -> None:
     data, at = run.context.experiment.data, run.state.cloud
     local = data.client(0)
     prior = torch.bincount(local.targets, minlength=data.num_classes) / len(local)
     found = gradients(
-        run.context.trainer.model, at, at, local.inputs.double(), local.targets, prior.double(), term(run), 50
+        run.context.trainer.model,
+        at,
+        at,
+        local.inputs.double(),
+        local.targets,
+        prior.double(),
+        distillation_term(run),
+        50,
     )
     assert float(found.asd.abs().max()) < 1e-12
     assert float(found.ce.norm()) > 1e-3
@@ -177,7 +184,7 @@ def test_the_next_round_is_the_one_that_the_run_would_have_made(tmp_path: Path) 
     """For a method with client and server state; nothing that is kept changes."""
     simulate(small(method="feddyn+asd", rounds=4, out=str(tmp_path / "four")))
     simulate(small(method="feddyn+asd", rounds=5, out=str(tmp_path / "five")))
-    before, run = files(tmp_path / "four"), opened(tmp_path / "four")
+    before, run = files(tmp_path / "four"), load_run(tmp_path / "four")
     records = {k: run.context.records.read(k) for k in range(12)}
     start, end = next_round(run)
     kept = checkpoint.load(tmp_path / "five" / "checkpoint")
@@ -191,7 +198,7 @@ def test_the_next_round_is_the_one_that_the_run_would_have_made(tmp_path: Path) 
         assert record is None or all(torch.equal(record[name], now[name]) for name in record)  # type: ignore[index]
 
 
-def test_a_run_is_measured_as_defined(run: OpenedRun) -> None:
+def test_a_run_is_measured_as_defined(run: LoadedRun) -> None:
     found = dissimilarity(run, lambdas=(0.0, 5.0), samples=100)
     assert (found.round, found.clients, found.population, found.weight) == (5, 12, 12, 2.0)
     assert found.lambdas == (0.0, 2.0, 5.0)
@@ -224,7 +231,7 @@ def test_clients_with_the_same_samples_agree_whatever_lambda_is(tmp_path: Path) 
     samples = Samples(torch.randn(16, 12, generator=rng), torch.arange(16) % 5)
     data = PartitionedData(Dataset("same", samples, samples, 5), [np.arange(16)] * 12)
     simulate(small(method="fedavg+asd", rounds=2, out=str(tmp_path / "r")), data=data)
-    found = dissimilarity(opened(tmp_path / "r", data=data), samples=None)
+    found = dissimilarity(load_run(tmp_path / "r", data=data), samples=None)
     assert found.normalised.values == pytest.approx([1.0] * len(found.lambdas), abs=1e-6)
     assert found.unnormalised.values == pytest.approx([1.0] * len(found.lambdas), abs=1e-6)
     assert found.condition.label_ratio == pytest.approx(1)
@@ -241,16 +248,16 @@ def test_label_ratios_by_hand() -> None:
 
 def test_correlation_by_hand() -> None:
     """(3, 4) and (1, 0): cos = 3/5; products 3/25 and 3/1; norms 5 and 1."""
-    found = correlation(vector(3, 4, -1, 0).view(2, 2))
+    found = gradient_correlation(vector(3, 4, -1, 0).view(2, 2))
     assert found.cosine == pytest.approx(0.6)
     assert found.product == pytest.approx((3 / 25 + 3) / 2)
     assert found.magnitudes == pytest.approx(5)
-    assert correlation(vector(1, 2).view(1, 2)).cosine is None
-    assert correlation(vector(1, 2, 0, 0).view(2, 2)).cosine is None  # a class without a gradient
+    assert gradient_correlation(vector(1, 2).view(1, 2)).cosine is None
+    assert gradient_correlation(vector(1, 2, 0, 0).view(2, 2)).cosine is None  # a class without a gradient
 
 
 def test_of_many_classes_some_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedasd_fast.analysis.assumptions._MEMORY", 2 * 3 * 8 * 4)  # room for four
+    monkeypatch.setattr("fedasd_fast.analysis.assumptions._GRADIENT_MEMORY", 2 * 3 * 8 * 4)  # room for four
     seen: list[int] = []
 
     def gradient(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -266,35 +273,35 @@ def test_of_many_classes_some_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_clients_are_drawn_with_a_seed() -> None:
-    assert drawn_clients(12, 0, 0) == list(range(12))
-    assert drawn_clients(12, 5, 1) == drawn_clients(12, 5, 1) != drawn_clients(12, 5, 2)
-    assert len(set(drawn_clients(12, 5, 1))) == 5
-    assert len(drawn_clients(10**6, 0, 0)) == module_under_test.CLIENTS
+    assert draw_clients(12, 0, 0) == list(range(12))
+    assert draw_clients(12, 5, 1) == draw_clients(12, 5, 1) != draw_clients(12, 5, 2)
+    assert len(set(draw_clients(12, 5, 1))) == 5
+    assert len(draw_clients(10**6, 0, 0)) == module_under_test.MAX_CLIENTS
     for wrong in (-1, 13):
         with pytest.raises(SimulationError, match=f"dissimilarity.clients = {wrong}; expected 1 .. 12, or 0 for all"):
-            drawn_clients(12, wrong, 0)
+            draw_clients(12, wrong, 0)
 
 
 def test_a_run_without_distillation_is_asked_what_asd_would_do(tmp_path: Path) -> None:
     simulate(small(rounds=2, out=str(tmp_path / "r")))
-    found = dissimilarity(opened(tmp_path / "r"), samples=50, clients=4, lambdas=(0.0, 2.0))
+    found = dissimilarity(load_run(tmp_path / "r"), samples=50, clients=4, lambdas=(0.0, 2.0))
     assert (found.weight, found.clients) == (0.0, 4)
     assert found.normalised.values[0] != found.normalised.values[1]
     assert "no distillation" in str(found)
 
 
-def test_bad_options_are_refused(run: OpenedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_options_are_refused(run: LoadedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SimulationError, match=r"lambdas = \[-1.0\]; expected numbers of 0 or more"):
         dissimilarity(run, lambdas=(-1.0,))
     with pytest.raises(SimulationError, match="samples = 0; expected a positive number"):
         dissimilarity(run, samples=0)
-    same = lambda place, executor, state: (state, {})  # noqa: E731
+    same = lambda context, executor, state: (state, {})  # noqa: E731
     monkeypatch.setattr(module_under_test, "run_round", same)
     with pytest.raises(SimulationError, match="left the model as it was"):
         dissimilarity(run)
 
 
-def test_the_figure_shows_the_curve_and_the_runs_own_lambda(run: OpenedRun) -> None:
+def test_the_figure_shows_the_curve_and_the_runs_own_lambda(run: LoadedRun) -> None:
     result: dict[str, Any] = dissimilarity(run, samples=50).to_dict()
     figure = dissimilarity_figure([{**result, "label": "FedAvg+ASD"}])
     curve, uniform, dot, one = figure.axes[0].lines

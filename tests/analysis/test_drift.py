@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fedasd_fast import simulate
 from fedasd_fast.analysis.drift import drift, drift_of, moving_average
-from fedasd_fast.analysis.loaded_run import opened
-from fedasd_fast.analysis.plots.forgetting import drift_figure
+from fedasd_fast.analysis.loaded_run import load_run
+from fedasd_fast.analysis.plots.drift import drift_figure
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.simulation.errors import SimulationError
 
@@ -48,7 +48,7 @@ def test_a_moving_average(values: list[float], window: int) -> None:
 
 def test_it_is_what_a_round_moved_the_global_model(tmp_path: Path) -> None:
     simulate(small(out=str(tmp_path / "run"), rounds=3, checkpoint_every=1))
-    run = opened(tmp_path / "run")
+    run = load_run(tmp_path / "run")
     found = drift(run)
     assert found.rounds == [1, 2, 3]
     assert run.before is not None
@@ -62,7 +62,7 @@ def test_bad_input() -> None:
         drift_of(ROWS, window=0)
     with pytest.raises(SimulationError, match="none of 1 rounds"):
         drift_of([{"round": 1, "drift": float("nan"), "client_distance": 1.0}])
-    with pytest.raises(ConfigError, match="no run to draw"):
+    with pytest.raises(ConfigError, match="no run to plot"):
         drift_figure({})
 
 

@@ -9,13 +9,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 from fedasd_fast import simulate
 from fedasd_fast.analysis.forgetting import GroupChange, class_accuracy, forgetting, grouped_change, trainer_for
-from fedasd_fast.analysis.label_groups import GROUPS, chosen, label_groups
-from fedasd_fast.analysis.loaded_run import OpenedRun, opened
+from fedasd_fast.analysis.label_groups import LABEL_GROUPS, label_groups
+from fedasd_fast.analysis.loaded_run import LoadedRun, load_run
 from fedasd_fast.analysis.plots.forgetting import forgetting_figure
+from fedasd_fast.analysis.selection import select_clients
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.data.federated import Dataset, PartitionedData, Samples
 from fedasd_fast.simulation.client.flat_model import FlatModel
@@ -28,14 +29,14 @@ from tests.analysis.with_config import with_config
 from ..simulation.small_runs import files, small
 
 
-def made(out: Path, **changes: Any) -> OpenedRun:
+def simulated_run(out: Path, **changes: Any) -> LoadedRun:
     simulate(small(out=str(out), **changes))
-    return opened(out)
+    return load_run(out)
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> OpenedRun:
-    return made(tmp_path_factory.mktemp("runs") / "one", partition="dirichlet_0.3", rounds=3)
+def run(tmp_path_factory: pytest.TempPathFactory) -> LoadedRun:
+    return simulated_run(tmp_path_factory.mktemp("runs") / "one", partition="dirichlet_0.3", rounds=3)
 
 
 def test_groups_are_split_at_the_clients_own_even_share() -> None:
@@ -49,7 +50,7 @@ def test_groups_are_split_at_the_clients_own_even_share() -> None:
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=20).filter(any))
 def test_every_label_is_in_one_group_and_the_most_frequent_in_much(counts: list[int]) -> None:
     groups = label_groups(torch.tensor(counts))
-    assert torch.stack([groups[name] for name in GROUPS]).sum(0).tolist() == [1] * len(counts)
+    assert torch.stack([groups[name] for name in LABEL_GROUPS]).sum(0).tolist() == [1] * len(counts)
     assert groups["much"][counts.index(max(counts))]
 
 
@@ -73,7 +74,7 @@ def test_accuracy_of_a_class_by_hand() -> None:
     assert found[2].isnan()
 
 
-def test_classes_make_up_the_accuracy_of_the_run(run: OpenedRun) -> None:
+def test_classes_make_up_the_accuracy_of_the_run(run: LoadedRun) -> None:
     model, data = run.context.trainer.model, run.context.experiment.data
     tested = torch.bincount(data.test.targets, minlength=data.num_classes)
     by_class = class_accuracy(model, run.model("cloud"), data, 16).nan_to_num()
@@ -81,20 +82,15 @@ def test_classes_make_up_the_accuracy_of_the_run(run: OpenedRun) -> None:
     assert float((by_class * tested).sum() / tested.sum()) == pytest.approx(overall)
 
 
-def update(run: OpenedRun, client: int) -> Tensor:
-    """Where the client's training ends."""
-    server = run.context.experiment.server(run.state)
-    trained = train_client(run.context.trainer, run.context.records, server, ClientTask(client, 1, 1.0))
-    return trained.run.end.clone()
-
-
-def test_clients_train_as_in_the_run_and_leave_no_trace(run: OpenedRun) -> None:
+def test_clients_train_as_in_the_run_and_leave_no_trace(run: LoadedRun) -> None:
     before, vector = files(run.path), run.context.trainer.model.vector.clone()
     found = forgetting(run, clients=(4, 1), methods=("fedavg+asd", "fedavg"))
     assert files(run.path) == before
     assert torch.equal(run.context.trainer.model.vector, vector)
     model, data = run.context.trainer.model, run.context.experiment.data
-    end = update(run, 1)
+    server = run.context.experiment.server(run.state)
+    update = train_client(run.context.trainer, run.context.records, server, ClientTask(1, 1, 1.0))
+    end = update.run.end.clone()
     assert found.after["fedavg"][1] == class_accuracy(model, end, data, 500).tolist()
     assert found.clients == [4, 1]
     assert found.counts == [data.label_counts(4).tolist(), data.label_counts(1).tolist()]
@@ -103,7 +99,7 @@ def test_clients_train_as_in_the_run_and_leave_no_trace(run: OpenedRun) -> None:
     assert found.lr == pytest.approx(0.1 * 0.998**3)
 
 
-def test_methods_start_from_the_same_model_whatever_came_before(run: OpenedRun) -> None:
+def test_methods_start_from_the_same_model_whatever_came_before(run: LoadedRun) -> None:
     forth = forgetting(run, clients=3, methods=("fedavg", "fedntd", "fedntd+asd", "fedavg+asd"))
     back = forgetting(run, clients=3, methods=("fedavg+asd", "fedntd+asd", "fedntd", "fedavg"))
     assert forth == back
@@ -118,14 +114,14 @@ def test_methods_start_from_the_same_model_whatever_came_before(run: OpenedRun) 
     assert change == after - first
 
 
-def test_a_weight_of_zero_is_no_distillation(run: OpenedRun) -> None:
+def test_a_weight_of_zero_is_no_distillation(run: LoadedRun) -> None:
     config = run.context.experiment.config.replace(asd={"weight": 0.0})
     found = forgetting(with_config(run, config), clients=2)
     assert found.after["fedavg+asd"] == found.after["fedavg"] == found.after["fedntd"]
 
 
 def test_clients_of_one_label_forget_the_others(tmp_path: Path) -> None:
-    run = made(
+    run = simulated_run(
         tmp_path / "run", partition="shards_1", rounds=30, local_epochs=2, participation=1.0, checkpoint_every=30,
         synthetic={"test_samples": 200}, asd={"weight": 10.0},
     )  # fmt: skip
@@ -139,32 +135,32 @@ def test_clients_of_one_label_forget_the_others(tmp_path: Path) -> None:
 
 def test_a_run_of_views_that_change_recomputes_the_teacher(tmp_path: Path) -> None:
     """Without a teacher this combination is allowed; with one it is not."""
-    run = made(tmp_path / "run", synthetic={"shape": [1, 4, 4]}, augment="epoch", teacher="cache", rounds=1)
+    run = simulated_run(tmp_path / "run", synthetic={"shape": [1, 4, 4]}, augment="epoch", teacher="cache", rounds=1)
     assert trainer_for(run.context, "fedavg+asd").experiment.config.teacher == "recompute"
     assert len(forgetting(run, clients=1).after) == 4
 
 
-def test_methods_with_state_need_a_run_of_theirs(tmp_path: Path, run: OpenedRun) -> None:
+def test_methods_with_state_need_a_run_of_theirs(tmp_path: Path, run: LoadedRun) -> None:
     with pytest.raises(SimulationError, match=r"feddyn\+asd keeps state .* run of fedavg .* a run of feddyn"):
         forgetting(run, methods=("fedavg", "feddyn+asd"))
-    own = made(tmp_path / "run", method="feddyn", rounds=2)
+    own = simulated_run(tmp_path / "run", method="feddyn", rounds=2)
     assert list(forgetting(own, clients=1, methods=("feddyn", "feddyn+asd")).after) == ["feddyn", "feddyn+asd"]
 
 
-def test_which_clients(run: OpenedRun) -> None:
+def test_which_clients(run: LoadedRun) -> None:
     data = run.context.experiment.data
-    assert chosen(data, 4, 0) == chosen(data, 4, 0) != chosen(data, 4, 1)
-    assert chosen(data, 100, 0) == list(range(12))
-    assert chosen(data, [3, 0], 0) == [3, 0]
+    assert select_clients(data, 4, 0) == select_clients(data, 4, 0) != select_clients(data, 4, 1)
+    assert select_clients(data, 100, 0) == list(range(12))
+    assert select_clients(data, [3, 0], 0) == [3, 0]
     for wrong in (0, [12], [-1], [1, 1], []):
         with pytest.raises(SimulationError, match=r"clients = .*expected"):
-            chosen(data, wrong, 0)
+            select_clients(data, wrong, 0)
     for methods in ((), ("fedavg", "fedavg")):
         with pytest.raises(SimulationError, match="expected different methods"):
             forgetting(run, methods=methods)
 
 
-def test_figure_from_the_result_and_from_its_json(run: OpenedRun, tmp_path: Path) -> None:
+def test_figure_from_the_result_and_from_its_json(run: LoadedRun, tmp_path: Path) -> None:
     found = forgetting(run, clients=2)
     saved = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     for source in (found, saved):
@@ -173,7 +169,7 @@ def test_figure_from_the_result_and_from_its_json(run: OpenedRun, tmp_path: Path
         assert [axes.get_title(loc="left") for axes in figure.axes[1:]] == [
             "FedAvg", "FedAvg+ASD", "FedNTD", "FedNTD+ASD",
         ]  # fmt: skip
-    with pytest.raises(ConfigError, match="2 results for a figure of one run"):
+    with pytest.raises(ConfigError, match="2 results for a plot of one run"):
         forgetting_figure([found, saved])
     assert "labels that a client has" in str(found)
     one = forgetting(run, clients=1, methods=("fedavg",))  # no error bars, one panel

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fedasd_fast import simulate
 from fedasd_fast.analysis.hessian import hessian, paper_numbers
-from fedasd_fast.analysis.loaded_run import OpenedRun, opened
+from fedasd_fast.analysis.loaded_run import LoadedRun, load_run
 from fedasd_fast.analysis.plots.hessian import hessian_figure
 from fedasd_fast.analysis.selection import training_samples
 from fedasd_fast.common.schema import ConfigError
@@ -24,17 +24,24 @@ from fedasd_fast.simulation.errors import SimulationError
 from ..simulation.small_runs import small
 
 pytest.importorskip("curvlinops")
-from fedasd_fast.analysis.spectrum import Passes, density_of, hessian_operator, shifted, spectrum, trace_of
+from fedasd_fast.analysis.spectrum import (
+    CountedBatches,
+    estimate_density,
+    estimate_trace,
+    hessian_operator,
+    shifted,
+    spectrum,
+)
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> OpenedRun:
+def run(tmp_path_factory: pytest.TempPathFactory) -> LoadedRun:
     out = tmp_path_factory.mktemp("run") / "r"
     simulate(small(dtype="float64", rounds=4, model_args={"hidden": [6]}, out=str(out)))
-    return opened(out)
+    return load_run(out)
 
 
-def exact(run: OpenedRun, model: str, x: Tensor, y: Tensor) -> Tensor:
+def exact_hessian(run: LoadedRun, model: str, x: Tensor, y: Tensor) -> Tensor:
     """The Hessian itself, by torch.func: another way than that of the operator."""
     flat = run.context.trainer.model
 
@@ -45,17 +52,17 @@ def exact(run: OpenedRun, model: str, x: Tensor, y: Tensor) -> Tensor:
     return matrix
 
 
-def quadratic(eigenvalues: list[float]) -> Any:
+def quadratic_operator(eigenvalues: list[float]) -> Any:
     """sum_i e_i w_i^2 / 2 as least squares: rows sqrt(e_i / 2) of a linear model, summed, have the Hessian diag(e)."""
     rows = torch.tensor(eigenvalues, dtype=torch.float64).div(2).sqrt().diag()
     module = nn.Linear(len(eigenvalues), 1, bias=False, dtype=torch.float64)
-    passes = Passes(rows, torch.zeros(len(rows), 1, dtype=torch.float64), len(rows))
+    passes = CountedBatches(rows, torch.zeros(len(rows), 1, dtype=torch.float64), len(rows))
     return hessian_operator(module, passes, len(rows), nn.MSELoss(reduction="sum"))
 
 
 def test_a_quadratic_has_its_own_spectrum() -> None:
     eigenvalues = [float(i) for i in range(1, 31)]
-    found = spectrum(quadratic(eigenvalues), top=3, lanczos_steps=30, lanczos_runs=4, seed=1)
+    found = spectrum(quadratic_operator(eigenvalues), top=3, lanczos_steps=30, lanczos_runs=4, seed=1)
     assert found.top == pytest.approx((30, 29, 28), rel=1e-3)
     assert found.smallest == pytest.approx(1, abs=0.05)
     # A diagonal matrix: v.Hv is the trace for every vector of signs.
@@ -70,15 +77,15 @@ def test_a_quadratic_has_its_own_spectrum() -> None:
 
 
 def test_the_density_tells_how_many_eigenvalues_are_where() -> None:
-    operator = quadratic([0.01 * (1 + i / 90) for i in range(90)] + [4.0 + 0.1 * i for i in range(10)])
-    grid, density, _ = (torch.tensor(part) for part in density_of(operator, 20, 15, 2000, 4.9, seed=0))
+    operator = quadratic_operator([0.01 * (1 + i / 90) for i in range(90)] + [4.0 + 0.1 * i for i in range(10)])
+    grid, density, _ = (torch.tensor(part) for part in estimate_density(operator, 20, 15, 2000, 4.9, seed=0))
     above = grid > 2
     assert float(torch.trapezoid(density[above], grid[above])) == pytest.approx(0.1, abs=0.025)
 
 
-def test_eigenvalues_trace_and_smallest_are_those_of_the_exact_hessian(run: OpenedRun) -> None:
+def test_eigenvalues_trace_and_smallest_are_those_of_the_exact_hessian(run: LoadedRun) -> None:
     found = hessian(run, samples=60, seed=3, top=4, probes=200, trace_tolerance=0.0, lanczos_runs=3)
-    matrix = exact(run, "all", *training_samples(run, 60, 3))
+    matrix = exact_hessian(run, "all", *training_samples(run, 60, 3))
     values = torch.linalg.eigvalsh(matrix)
     assert found.parameters == len(matrix)
     assert found.samples == 60
@@ -105,22 +112,24 @@ def test_convolutions_in_the_flat_vectors_own_order() -> None:
 
     values = torch.linalg.eigvalsh(torch.func.hessian(loss)(flat.vector.clone()))
     found = spectrum(
-        hessian_operator(flat.module, Passes(channels_last(x), y, 4), 9), top=3, probes=2, lanczos_steps=20
+        hessian_operator(flat.module, CountedBatches(channels_last(x), y, 4), 9), top=3, probes=2, lanczos_steps=20
     )
     assert found.top == pytest.approx(values.flip(0)[:3].tolist(), rel=2e-3)
 
 
-def test_the_model_asked_for_is_looked_at_and_batches_do_not_matter(run: OpenedRun) -> None:
-    matrix = exact(run, "sel", *training_samples(run, None, 0))
+def test_the_model_asked_for_is_looked_at_and_batches_do_not_matter(run: LoadedRun) -> None:
+    matrix = exact_hessian(run, "sel", *training_samples(run, None, 0))
     top = float(torch.linalg.eigvalsh(matrix)[-1])
     for batch_size in (0, 60):
         found = hessian(run, model="sel", samples=None, top=1, probes=2, lanczos_steps=10, batch_size=batch_size)
         assert found.samples == 12 * 16
         assert found.spectrum.top[0] == pytest.approx(top, rel=1e-3)
-    assert float(torch.linalg.eigvalsh(exact(run, "all", *training_samples(run, None, 0)))[-1]) != pytest.approx(top)
+    assert float(
+        torch.linalg.eigvalsh(exact_hessian(run, "all", *training_samples(run, None, 0)))[-1]
+    ) != pytest.approx(top)
 
 
-def test_a_seed_repeats_all_of_it_and_another_does_not(run: OpenedRun) -> None:
+def test_a_seed_repeats_all_of_it_and_another_does_not(run: LoadedRun) -> None:
     first, second, other = (
         hessian(run, samples=40, seed=seed, probes=12, lanczos_steps=20, lanczos_runs=1).to_dict() for seed in (5, 5, 6)
     )
@@ -131,14 +140,14 @@ def test_a_seed_repeats_all_of_it_and_another_does_not(run: OpenedRun) -> None:
     assert first["loss"] != other["loss"]  # other samples
 
 
-def test_nothing_of_the_run_changes(run: OpenedRun) -> None:
+def test_nothing_of_the_run_changes(run: LoadedRun) -> None:
     before, state = run.context.trainer.model.vector.clone(), torch.get_rng_state()
     hessian(run, samples=20, probes=2, lanczos_steps=5, lanczos_runs=1)
     assert torch.equal(before, run.context.trainer.model.vector)
     assert torch.equal(state, torch.get_rng_state())
 
 
-def test_weight_decay_moves_every_eigenvalue(run: OpenedRun) -> None:
+def test_weight_decay_moves_every_eigenvalue(run: LoadedRun) -> None:
     plain, with_decay = (
         hessian(run, samples=40, probes=4, lanczos_steps=10, lanczos_runs=1, weight_decay=decay)
         for decay in (False, True)
@@ -154,15 +163,15 @@ def test_probes_end_when_the_trace_is_known_well_enough() -> None:
     rng = torch.Generator().manual_seed(0)
     a = torch.randn(40, 40, generator=rng, dtype=torch.float64)
     module = nn.Linear(40, 1, bias=False, dtype=torch.float64)
-    passes = Passes(a, torch.zeros(40, 1, dtype=torch.float64), 40)
+    passes = CountedBatches(a, torch.zeros(40, 1, dtype=torch.float64), 40)
     operator = hessian_operator(module, passes, 40, nn.MSELoss(reduction="sum"))  # 2 a'a
-    trace, error, probes = trace_of(operator, 1000, 0.03, seed=0)
+    trace, error, probes = estimate_trace(operator, 1000, 0.03, seed=0)
     assert 10 <= probes < 1000
     assert error <= 0.03 * trace
     assert abs(trace - float(2 * (a**2).sum())) < 4 * error
 
 
-def test_samples_are_drawn_without_repetition_from_all_clients(run: OpenedRun) -> None:
+def test_samples_are_drawn_without_repetition_from_all_clients(run: LoadedRun) -> None:
     everything, _ = training_samples(run, None, 0)
     some, labels = training_samples(run, 50, 1)
     places = [(everything == row).all(1).nonzero().item() for row in some]
@@ -172,12 +181,12 @@ def test_samples_are_drawn_without_repetition_from_all_clients(run: OpenedRun) -
 
 
 @pytest.mark.parametrize("samples", [0, -3])
-def test_no_samples_is_refused(run: OpenedRun, samples: int) -> None:
+def test_no_samples_is_refused(run: LoadedRun, samples: int) -> None:
     with pytest.raises(SimulationError, match=f"samples = {samples}; expected a positive number"):
         hessian(run, samples=samples)
 
 
-def test_options_out_of_range_are_refused(run: OpenedRun) -> None:
+def test_options_out_of_range_are_refused(run: LoadedRun) -> None:
     with pytest.raises(ConfigError, match=r"hessian\.top = 0; expected a whole number of at least 1"):
         hessian(run, top=0)
     with pytest.raises(ConfigError, match=r"hessian\.lanczos_steps = 1; expected a whole number of at least 2"):
@@ -188,14 +197,14 @@ def test_options_out_of_range_are_refused(run: OpenedRun) -> None:
 
 def test_a_model_that_was_not_tracked_is_refused_and_not_taken_by_default(tmp_path: Path) -> None:
     simulate(small(rounds=2, eval_models=["sel"], out=str(tmp_path / "r")))
-    run = opened(tmp_path / "r")
+    run = load_run(tmp_path / "r")
     with pytest.raises(SimulationError, match="model = all: the run did not track it"):
         hessian(run, model="all")
     assert hessian(run, samples=20, probes=2, lanczos_steps=5, lanczos_runs=1).model == "sel"
 
 
-def test_a_diverged_model_has_no_hessian(run: OpenedRun) -> None:
-    run = opened(run.path)
+def test_a_diverged_model_has_no_hessian(run: LoadedRun) -> None:
+    run = load_run(run.path)
     run.state.sel.fill_(math.nan)
     with pytest.raises(SimulationError, match="the loss of the model `sel` is nan"):
         hessian(run, model="sel", samples=10)
@@ -216,7 +225,7 @@ def test_the_papers_numbers_go_with_its_settings_only() -> None:
     assert paper_numbers(load("quickstart")) is None
 
 
-def test_the_figure_has_a_line_for_each_run(run: OpenedRun) -> None:
+def test_the_figure_has_a_line_for_each_run(run: LoadedRun) -> None:
     result = hessian(run, samples=20, probes=2, lanczos_steps=5, lanczos_runs=1)
     figure = hessian_figure([{**result.to_dict(), "label": label} for label in ("FedAvg", "FedAvg+ASD")])
     labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]

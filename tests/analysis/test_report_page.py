@@ -1,4 +1,4 @@
-"""What `fedasd analyse` leaves is what `fedasd report` draws: every analysis, of two runs."""
+"""`fedasd report` plots every analysis that `fedasd analyse` has saved, for two runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedasd_fast.simulation import simulate
 from tests.simulation.small_runs import small
 
 
-def test_every_analysis_is_drawn(tmp_path: Path) -> None:
+def test_every_analysis_is_plotted(tmp_path: Path) -> None:
     for method in ("fedavg", "fedavg+asd"):
         out = tmp_path / method
         simulate(small(method=method, rounds=4, participation=0.8, out=str(out)))
@@ -19,9 +19,15 @@ def test_every_analysis_is_drawn(tmp_path: Path) -> None:
         assert {path.stem for path in (out / "analysis").glob("*.json")} == set(ANALYSES)
     assert main(["report", str(tmp_path), "--out", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
-    assert "cannot be drawn" not in page
-    assert "is not drawn" not in page
-    for title in ("the Hessian of", "Gradient dissimilarity", "Forgetting", "Weights and entropies", "against cost"):
+    assert "cannot be plotted" not in page
+    assert "is not plotted" not in page
+    for title in (
+        "Hessian of the",
+        "Gradient dissimilarity",
+        "Forgetting",
+        "Adaptive weights and teacher entropy",
+        "against cost",
+    ):
         assert title in page
     figures = {path.stem for path in (tmp_path / "page-figures").glob("*.png")}
     assert sum("forgetting" in name for name in figures) == 2  # one for each run

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from fedasd_fast import TeacherCache, simulate
 from fedasd_fast.analysis.label_groups import label_groups
-from fedasd_fast.analysis.loaded_run import OpenedRun, opened
-from fedasd_fast.analysis.plots.forgetting import weights_figure
+from fedasd_fast.analysis.loaded_run import LoadedRun, load_run
+from fedasd_fast.analysis.plots.weights import weights_figure
 from fedasd_fast.analysis.weights import RELATIVE_EDGES, effective_number, histogram, weights
 from fedasd_fast.common.randomness import Stream, generator
 from fedasd_fast.simulation.errors import SimulationError
@@ -24,17 +24,17 @@ from ..simulation.small_runs import files, small
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> OpenedRun:
+def run(tmp_path_factory: pytest.TempPathFactory) -> LoadedRun:
     out = tmp_path_factory.mktemp("runs") / "one"
     simulate(small(out=str(out), method="fedavg+asd", partition="dirichlet_0.3", rounds=3, batch_size=6))
-    return opened(out)
+    return load_run(out)
 
 
-def with_asd(run: OpenedRun, **settings: Any) -> OpenedRun:
+def with_asd(run: LoadedRun, **settings: Any) -> LoadedRun:
     return with_config(run, run.context.experiment.config.replace(asd=settings))
 
 
-def test_a_teacher_that_knows_nothing_shares_the_weight_among_labels(run: OpenedRun) -> None:
+def test_a_teacher_that_knows_nothing_shares_the_weight_among_labels(run: LoadedRun) -> None:
     """With all logits 0 the entropy is log C everywhere and alpha is 1 / (labels n_c) for each sample of class c."""
     ignorant = replace(run, state=replace(run.state, cloud=torch.zeros_like(run.state.cloud)))
     found = weights(ignorant, clients=12)
@@ -52,7 +52,7 @@ def test_a_teacher_that_knows_nothing_shares_the_weight_among_labels(run: Opened
     assert found.rare_weight > found.rare_samples > 0
 
 
-def test_the_weights_are_those_of_the_loss(run: OpenedRun) -> None:
+def test_the_weights_are_those_of_the_loss(run: LoadedRun) -> None:
     k, data = 5, run.context.experiment.data
     samples, model = data.client(k), run.context.trainer.model
     with model.holding(run.model("cloud")) as module:
@@ -65,7 +65,7 @@ def test_the_weights_are_those_of_the_loss(run: OpenedRun) -> None:
     assert own.batch_effective == pytest.approx(expected, rel=1e-5)
 
 
-def test_settings_of_asd_are_followed(run: OpenedRun) -> None:
+def test_settings_of_asd_are_followed(run: LoadedRun) -> None:
     flat = weights(with_asd(run, prior_power=0.0, entropy_power=0.0), clients=3)
     assert [own.effective for own in flat.clients] == pytest.approx([16] * 3)
     assert flat.effective_share == pytest.approx(1)
@@ -74,7 +74,7 @@ def test_settings_of_asd_are_followed(run: OpenedRun) -> None:
     assert [own.entropy for own in hot.clients] == pytest.approx([math.log(5)] * 3)
 
 
-def test_who_applies_them(run: OpenedRun) -> None:
+def test_who_applies_them(run: LoadedRun) -> None:
     assert weights(run, clients=1).applied
     assert not weights(with_asd(run, weighting="uniform"), clients=1).applied
     plain = with_config(run, run.context.experiment.config.replace(method="fedavg"))
@@ -83,7 +83,7 @@ def test_who_applies_them(run: OpenedRun) -> None:
     assert without.in_batch == weights(run, clients=1).in_batch
 
 
-def test_every_sample_is_counted_once_and_nothing_is_written(run: OpenedRun) -> None:
+def test_every_sample_is_counted_once_and_nothing_is_written(run: LoadedRun) -> None:
     before = files(run.path)
     found = weights(run, clients=4, seed=3)
     assert found == weights(run, clients=4, seed=3)
@@ -110,7 +110,7 @@ def test_the_effective_number_lies_between_one_and_all(values: list[float]) -> N
     assert 1 - 1e-9 <= effective_number(alpha / alpha.sum()) <= len(values) * (1 + 1e-9)
 
 
-def test_figure_from_the_result_and_from_its_json(run: OpenedRun, tmp_path: Path) -> None:
+def test_figure_from_the_result_and_from_its_json(run: LoadedRun, tmp_path: Path) -> None:
     found = weights(run, clients=3)
     saved = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     for source in (found, saved):

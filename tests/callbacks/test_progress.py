@@ -4,19 +4,13 @@ import io
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from fedasd_fast.callbacks import Progress
-from fedasd_fast.callbacks.progress import duration
 from fedasd_fast.config import Config
 
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+from ..common.terminal import Terminal
 
 
-def follow(progress: Progress, rounds: int = 4) -> None:
+def feed_rounds(progress: Progress, rounds: int = 4) -> None:
     progress.on_start(SimpleNamespace(config=Config(name="demo", rounds=rounds), out=None, choice=None))
     for round in range(1, rounds + 1):
         metrics: dict[str, Any] = {"round": round, "client_updates": 6, "seconds": 0.5}
@@ -28,7 +22,7 @@ def follow(progress: Progress, rounds: int = 4) -> None:
 
 def test_a_pipe_gets_the_first_and_the_last_round() -> None:
     file = io.StringIO()
-    follow(Progress(file))
+    feed_rounds(Progress(file))
     first, last = file.getvalue().splitlines()
     assert first.startswith("demo fedavg: round 1/4")
     assert last.startswith("demo fedavg: round 4/4  sel 40.00 %")
@@ -38,7 +32,7 @@ def test_a_pipe_gets_the_first_and_the_last_round() -> None:
 
 def test_a_pipe_gets_a_line_every_so_often() -> None:
     file = io.StringIO()
-    follow(Progress(file, every=0.0))
+    feed_rounds(Progress(file, every=0.0))
     lines = file.getvalue().splitlines()
     assert len(lines) == 4
     assert "sel 20.00 %" in lines[2]  # the last accuracy stays until the next one
@@ -47,13 +41,8 @@ def test_a_pipe_gets_a_line_every_so_often() -> None:
 def test_a_terminal_gets_a_bar_and_is_given_back() -> None:
     file = Terminal()
     progress = Progress(file)
-    follow(progress)
+    feed_rounds(progress)
     assert "4/4" in file.getvalue()
     assert "sel 40.00 %" in file.getvalue()
-    assert progress.bar is None
+    assert "\x1b[?25h" in file.getvalue()  # the cursor is shown again
     progress.close()  # a second time does nothing
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (61.6, "1:02"), (3723, "1:02:03")])
-def test_duration(seconds: float, text: str) -> None:
-    assert duration(seconds) == text

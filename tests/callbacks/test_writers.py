@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedasd_fast.callbacks import TensorBoard, WandB
-from fedasd_fast.callbacks.base import Callback, numbers
+from fedasd_fast.callbacks.base import Callback, numeric_metrics
 from fedasd_fast.config import Config
 
 METRICS = {"round": 3, "acc_all": 40.5, "loss": 1, "failed": {"7": "NaN"}, "ok": True}
@@ -38,20 +38,20 @@ def module(**content: Any) -> Any:
     return made
 
 
-def follow(callback: Callback, out: Path | None) -> None:
+def feed_rounds(callback: Callback, out: Path | None) -> None:
     callback.on_start(SimpleNamespace(config=Config(name="demo"), out=out))
     callback.on_round(dict(METRICS))
     callback.on_end(None)
 
 
 def test_only_numbers_are_drawn() -> None:
-    assert numbers(dict(METRICS)) == {"acc_all": 40.5, "loss": 1.0}
+    assert numeric_metrics(dict(METRICS)) == {"acc_all": 40.5, "loss": 1.0}
 
 
 def test_tensorboard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module(SummaryWriter=Writer))
     callback = TensorBoard()
-    follow(callback, tmp_path)
+    feed_rounds(callback, tmp_path)
     assert callback.writer.made == ((str(tmp_path / "tensorboard"),), {"purge_step": 3})
     assert callback.writer.written == [("acc_all", 40.5, 3), ("loss", 1.0, 3)]
     assert callback.writer.closed
@@ -61,7 +61,7 @@ def test_wandb_continues_the_run_of_a_folder(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setitem(sys.modules, "wandb", module(init=Writer))
     first, second, other = WandB(), WandB(), WandB()
     for callback, folder in ((first, tmp_path / "a"), (second, tmp_path / "a"), (other, tmp_path / "b")):
-        follow(callback, folder)
+        feed_rounds(callback, folder)
     keywords = first.run.made[1]
     assert keywords["resume"] == "allow"
     assert keywords["config"]["name"] == "demo"
@@ -73,7 +73,7 @@ def test_wandb_continues_the_run_of_a_folder(monkeypatch: pytest.MonkeyPatch, tm
 def test_without_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", module(init=Writer))
     callback = WandB()
-    follow(callback, None)
+    feed_rounds(callback, None)
     assert callback.run.made[1]["name"] == "demo"
 
 

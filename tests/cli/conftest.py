@@ -7,7 +7,14 @@ import pytest
 
 from fedasd_fast.cli import main
 
-SMALL = ("rounds=2", "clients=10", "participation=0.3", "local_epochs=1", "synthetic.test_samples=50", "eval_every=1")
+SMALL_SETTINGS = (
+    "rounds=2",
+    "clients=10",
+    "participation=0.3",
+    "local_epochs=1",
+    "synthetic.test_samples=50",
+    "eval_every=1",
+)
 Fedasd = Callable[..., tuple[int, str, str]]
 
 

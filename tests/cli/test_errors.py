@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from fedasd_fast.cli.main import SUBCOMMANDS
 from fedasd_fast.common.schema import ConfigError
 
 from .conftest import Fedasd
@@ -68,3 +71,23 @@ def test_help_and_version(fedasd: Fedasd) -> None:
     assert code == 0
     assert all(word in out for word in ("run", "compare", "sweep", "resume", "data", "doctor", "examples:"))
     assert fedasd("--version")[0] == 0
+
+
+def test_help_does_not_load_torch() -> None:
+    code = (
+        "import sys",
+        "from fedasd_fast.cli import main",
+        "try: main(['--help'])",
+        "finally: assert 'torch' not in sys.modules",
+    )
+    done = subprocess.run([sys.executable, "-c", "\n".join(code)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "reproduce" in done.stdout
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_every_subcommand_has_help(name: str, fedasd: Fedasd) -> None:
+    code, out, _ = fedasd(name, "--help")
+    assert code == 0
+    assert out.startswith(f"usage: fedasd {name}")
+    assert len(out.splitlines()) > 4  # more than the options that all commands have

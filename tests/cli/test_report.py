@@ -3,12 +3,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from .conftest import SMALL, Fedasd
+from .conftest import SMALL_SETTINGS, Fedasd
 
 
 def test_a_comparison_becomes_a_page(fedasd: Fedasd) -> None:
     assert (
-        fedasd("compare", "quickstart", *SMALL, "executor=serial", "--seeds", "0,1", "--out", "here", "--quiet")[0] == 0
+        fedasd(
+            "compare", "quickstart", *SMALL_SETTINGS, "executor=serial", "--seeds", "0,1", "--out", "here", "--quiet"
+        )[0]
+        == 0
     )
     code, out, err = fedasd("report", "here", "absent", "--title", "Ours & theirs", "--out", "pages/report.html")
     assert code == 0
@@ -23,7 +26,7 @@ def test_a_comparison_becomes_a_page(fedasd: Fedasd) -> None:
 
 
 def test_the_page_of_one_folder_is_in_it(fedasd: Fedasd) -> None:
-    assert fedasd("run", "quickstart", *SMALL, "executor=serial", "--out", "here", "--quiet")[0] == 0
+    assert fedasd("run", "quickstart", *SMALL_SETTINGS, "executor=serial", "--out", "here", "--quiet")[0] == 0
     assert fedasd("report", "here")[0] == 0
     assert Path("here/report.html").is_file()
     assert Path("here/figures/labels.svg").is_file()

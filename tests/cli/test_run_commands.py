@@ -12,13 +12,13 @@ import torch
 
 from fedasd_fast import presets
 from fedasd_fast.callbacks import Progress
-from fedasd_fast.cli import execution as running
-from fedasd_fast.cli.sweep import axis, folder_name
+from fedasd_fast.cli import outputs
+from fedasd_fast.cli.sweep import directory_name, parse_axis
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config
-from fedasd_fast.simulation.storage.recorded_run import Run
+from fedasd_fast.simulation.storage.recorded_run import RecordedRun
 
-from .conftest import SMALL, Fedasd
+from .conftest import SMALL_SETTINGS, Fedasd
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
@@ -26,7 +26,7 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_a_run_leaves_everything_in_its_folder(fedasd: Fedasd) -> None:
-    code, out, err = fedasd("run", "quickstart", *SMALL)
+    code, out, err = fedasd("run", "quickstart", *SMALL_SETTINGS)
     assert code == 0
     folder = Path("runs/quickstart-fedavg+asd-seed0")
     assert [row["round"] for row in metrics(folder)] == [1, 2]
@@ -38,7 +38,7 @@ def test_a_run_leaves_everything_in_its_folder(fedasd: Fedasd) -> None:
     assert (folder / "summary.txt").read_text() in out
     assert "round 2/2" in err
 
-    fedasd("run", "quickstart", *SMALL, "--quiet")  # a second one goes beside it
+    fedasd("run", "quickstart", *SMALL_SETTINGS, "--quiet")  # a second one goes beside it
     again = Path("runs/quickstart-fedavg+asd-seed0-2")
     assert [row["acc_all"] for row in metrics(again)] == [row["acc_all"] for row in metrics(folder)]
 
@@ -65,7 +65,7 @@ def test_the_plan_runs_nothing(fedasd: Fedasd, tmp_path: Path) -> None:
 def test_an_interrupted_run_says_how_to_go_on(fedasd: Fedasd, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Progress, "on_round", lambda self, metrics: signal.raise_signal(signal.SIGINT))
-        code, _, err = fedasd("run", "quickstart", *SMALL, "--out", "here")
+        code, _, err = fedasd("run", "quickstart", *SMALL_SETTINGS, "--out", "here")
     assert code == 130
     assert "continue with `fedasd resume here`" in err
     assert len(metrics(Path("here"))) == 1
@@ -80,7 +80,7 @@ def test_an_interrupted_run_says_how_to_go_on(fedasd: Fedasd, monkeypatch: pytes
 
 
 def test_replay(fedasd: Fedasd) -> None:
-    fedasd("run", "quickstart", *SMALL, "participation=1.0", "--out", "here", "--quiet")
+    fedasd("run", "quickstart", *SMALL_SETTINGS, "participation=1.0", "--out", "here", "--quiet")
     code, out, _ = fedasd("replay", "here", "--round", "2", "--client", "3")
     assert code == 0
     assert "client 3 in round 2" in out
@@ -89,7 +89,7 @@ def test_replay(fedasd: Fedasd) -> None:
 
 
 def test_compare_repeats_nothing_and_resumes(fedasd: Fedasd, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ("compare", "quickstart", *SMALL, "--seeds", "0,1", "--out", "both")
+    words = ("compare", "quickstart", *SMALL_SETTINGS, "--seeds", "0,1", "--out", "both")
     with monkeypatch.context() as patch:
         patch.setattr(Progress, "on_round", lambda self, metrics: signal.raise_signal(signal.SIGINT))
         assert fedasd(*words)[0] == 130
@@ -115,7 +115,7 @@ def test_compare_repeats_nothing_and_resumes(fedasd: Fedasd, monkeypatch: pytest
 
 def test_sweep_runs_every_combination(fedasd: Fedasd) -> None:
     over = ("--over", "asd.weight=1,10", "--over", "method=fedavg+asd,feddyn+asd")
-    code, out, _ = fedasd("sweep", "quickstart", *over, *SMALL, "--out", "grid", "--quiet")
+    code, out, _ = fedasd("sweep", "quickstart", *over, *SMALL_SETTINGS, "--out", "grid", "--quiet")
     assert code == 0
     rows = list(csv.DictReader(Path("grid/results.csv").read_text().splitlines()))
     pairs = [(row["asd.weight"], row["method"]) for row in rows]
@@ -126,20 +126,20 @@ def test_sweep_runs_every_combination(fedasd: Fedasd) -> None:
 
 
 def test_the_values_of_a_sweep() -> None:
-    assert axis("asd.weight=1,3.5") == ("asd.weight", [1, 3.5])
-    assert axis("model_args.hidden=[64],[128,64]") == ("model_args.hidden", [[64], [128, 64]])
-    assert folder_name({"model": "my.module:Net", "a": [1, 2]}) == "model=my.module_Net,a=_1,2_"
+    assert parse_axis("asd.weight=1,3.5") == ("asd.weight", [1, 3.5])
+    assert parse_axis("model_args.hidden=[64],[128,64]") == ("model_args.hidden", [[64], [128, 64]])
+    assert directory_name({"model": "my.module:Net", "a": [1, 2]}) == "model=my.module_Net,a=_1,2_"
     with pytest.raises(ConfigError, match="expected key=v1,v2"):
-        axis("asd.weight=")
+        parse_axis("asd.weight=")
 
 
 def test_the_summary_has_the_papers_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = presets.load("cifar100-500clients", ["rounds=10"])
     row = {"round": 10, "acc_all": 9.0, "acc_sel": 8.5, "acc_cloud": 8.5, "seconds": 4.0, "client_updates": 50}
     (tmp_path / "config.yaml").write_text(config.to_yaml())
-    running.finish(Run("FedAvg+ASD", config, [row], tmp_path))
+    outputs.write_outputs(RecordedRun("FedAvg+ASD", config, [row], tmp_path))
     out = capsys.readouterr().out
-    assert "paper     31.28 % (Table 4, model sel, 1000 rounds; here other augment, rounds, teacher)" in out
+    assert "paper     31.28 % (Table 4, model sel, 1000 rounds; different here: augment, rounds, teacher)" in out
     assert "12.5 client updates/s" in out
 
 
@@ -149,15 +149,15 @@ def test_a_run_without_matplotlib_is_a_run(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     config = Config(rounds=0)
     (tmp_path / "config.yaml").write_text(config.to_yaml())
-    running.finish(Run("FedAvg", config, [], tmp_path))
+    outputs.write_outputs(RecordedRun("FedAvg", config, [], tmp_path))
     out = capsys.readouterr().out
     assert not (tmp_path / "report.html").exists()
     assert "accuracy  not evaluated" in out
-    assert "no picture: figures need matplotlib" in out
+    assert "no plot: plots need matplotlib" in out
 
 
 def test_threads_and_generators_are_left_alone(fedasd: Fedasd) -> None:
     before = torch.get_num_threads(), torch.random.get_rng_state()
-    fedasd("run", "quickstart", *SMALL, "--quiet")
+    fedasd("run", "quickstart", *SMALL_SETTINGS, "--quiet")
     assert torch.get_num_threads() == before[0]
     assert torch.equal(torch.random.get_rng_state(), before[1])

@@ -1,14 +1,16 @@
-"""Runs that never ran."""
+"""Recorded runs with made-up metrics."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fedasd_fast.config import Config
-from fedasd_fast.simulation.storage.recorded_run import Run
+from fedasd_fast.simulation.storage.recorded_run import RecordedRun
 
 
-def made_run(label: str = "FedAvg", accuracies: dict[int, float | None] | None = None, **settings: Any) -> Run:
+def synthetic_run(
+    label: str = "FedAvg", accuracies: dict[int, float | None] | None = None, **settings: Any
+) -> RecordedRun:
     """A run of 10 rounds with these accuracies (of `all`) by round; other rounds were not evaluated."""
     rows: list[dict[str, Any]] = []
     for round in range(1, 11):
@@ -17,4 +19,4 @@ def made_run(label: str = "FedAvg", accuracies: dict[int, float | None] | None =
             value = accuracies[round]
             row |= {"acc_all": value, "acc_sel": None if value is None else value - 1, "seconds_eval": 0.25}
         rows.append(row)
-    return Run(label, Config(rounds=10, **settings), rows)
+    return RecordedRun(label, Config(rounds=10, **settings), rows)

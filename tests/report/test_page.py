@@ -14,22 +14,27 @@ from fedasd_fast.common.html import Html
 from fedasd_fast.common.plotting import new_figure
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import ASD, Config, parse_overrides
-from fedasd_fast.report import analysis_results as analyses
-from fedasd_fast.report import page
-from fedasd_fast.report import page_plots as figures
-from fedasd_fast.report.experiment import Experiment, experiments, find
-from fedasd_fast.report.figure_writer import Album, inline
-from fedasd_fast.report.results_tables import beside_the_paper, gains_by_asd, rounds_text
-from fedasd_fast.report.run_details import command, settings
-from fedasd_fast.simulation.storage.recorded_run import Run
+from fedasd_fast.report import analysis_results, page
+from fedasd_fast.report.experiment import Experiment, group_runs
+from fedasd_fast.report.figure_writer import FigureWriter, embedded
+from fedasd_fast.report.results_tables import difference_from_paper, gains_from_asd, rounds_text
+from fedasd_fast.report.round_plots import MAX_LINES, line_styles, rounds_figure
+from fedasd_fast.report.run_details import portable_settings, repeat_command
+from fedasd_fast.report.run_discovery import find_runs
+from fedasd_fast.report.seed_curves import mean_and_range, moving_average, updates_per_second
+from fedasd_fast.simulation.storage.recorded_run import Curve, RecordedRun
 
-from .synthetic_runs import made_run
+from .synthetic_runs import synthetic_run
 
-VOID = {"meta", "br", "img", "link"}
-LOADING = {"src", "srcset", "href", "xlink:href", "action", "data", "poster"}
+VOID_TAGS = {"meta", "br", "img", "link"}
+LOADING_ATTRIBUTES = {"src", "srcset", "href", "xlink:href", "action", "data", "poster"}
 
 
-class Checker(HTMLParser):
+def accuracies(run: RecordedRun) -> Curve:
+    return run.accuracies("all")
+
+
+class PageChecker(HTMLParser):
     """What a browser would build: refuses what is not nested, and gathers text, identifiers and links."""
 
     def __init__(self, text: str) -> None:
@@ -46,19 +51,19 @@ class Checker(HTMLParser):
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        if tag not in VOID:
+        if tag not in VOID_TAGS:
             self.open.append(tag)
         for name, value in attributes:
             if name == "id":
                 self.ids.append(value or "")
-            if name in LOADING:
+            if name in LOADING_ATTRIBUTES:
                 self.links.append(value or "")
             if name == "aria-label":
                 self.labels.append(value or "")
 
     def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.handle_starttag(tag, attributes)
-        if tag not in VOID:
+        if tag not in VOID_TAGS:
             self.open.pop()
 
     def handle_endtag(self, tag: str) -> None:
@@ -73,23 +78,25 @@ class Checker(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
-class Names(Album):
-    """Draws, but saves nothing: that takes most of the time."""
+class NamesOnly(FigureWriter):
+    """Saves nothing, because that takes most of the time; remembers the names."""
 
-    def show(self, figure: Any, name: str, **_: Any) -> Html:
+    def write(self, figure: Any, name: str, **_: Any) -> Html:
         self.names.append(name)
         return Html()
 
 
-def quick(folder: Path, data_dir: str | None = None) -> tuple[str, list[str]]:
+def document_and_names(folder: Path, data_dir: str | None = None) -> tuple[str, list[str]]:
     """The page without figures, and their names."""
-    album = Names(folder)
-    return page.document(experiments(find([folder])[0]), [], album, "", data_dir), album.names
+    writer = NamesOnly(folder)
+    return page.document(group_runs(find_runs([folder])[0]), [], writer, "", data_dir), writer.names
 
 
-def left(folder: Path, accuracies: dict[int, float | None] | None = None, rounds: int = 10, **changes: Any) -> Path:
-    """The folder of a run that never ran."""
-    run = made_run(accuracies=accuracies)
+def write_synthetic_run(
+    folder: Path, accuracies: dict[int, float | None] | None = None, rounds: int = 10, **changes: Any
+) -> Path:
+    """A run directory with made-up metrics."""
+    run = synthetic_run(accuracies=accuracies)
     config = Config(**{"rounds": rounds, "clients": 8, **changes})
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(config.to_yaml())
@@ -99,21 +106,22 @@ def left(folder: Path, accuracies: dict[int, float | None] | None = None, rounds
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[page.Page, str]:
-    """A page with everything: seeds, methods, an unfinished run, free text, broken folders, an analysis of its own."""
+def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[page.ReportPage, str]:
+    """A page with everything: seeds, methods, an unfinished run, free text, damaged files, an analysis of its own."""
     top = tmp_path_factory.mktemp("runs")
     for seed, end in ((0, 61.25), (1, 63.75)):
-        left(top / "a" / f"avg{seed}", {5: 40.0, 10: end}, seed=seed)
-        left(top / "a" / "deep" / f"asd{seed}", {5: 30.0, 10: end + 3}, seed=seed, method="fedavg+asd")
-    strange = left(top / "<b>", {10: 12.5}, rounds=40, name="<script>alert('1')</script> $x_$")
+        write_synthetic_run(top / "a" / f"avg{seed}", {5: 40.0, 10: end}, seed=seed)
+        write_synthetic_run(top / "a" / "deep" / f"asd{seed}", {5: 30.0, 10: end + 3}, seed=seed, method="fedavg+asd")
+    strange = write_synthetic_run(top / "<b>", {10: 12.5}, rounds=40, name="<script>alert('1')</script> $x_$")
     (strange / "analysis").mkdir()
     (strange / "analysis" / "doubles.json").write_text('{"trace": 3.25, "values": [1, 2]}')
     (strange / "analysis" / "unknown.json").write_text('{"value": 7.125}')
     (strange / "analysis" / "hessian.json").write_text("{")
-    left(top / "torn", seed=5)
-    (top / "torn" / "metrics.jsonl").write_text('{"round": 1}\n{"rou\n{"round": 3}\n')
-    left(top / "odd", seed=6)
-    (top / "odd" / "metrics.jsonl").write_text("[1, 2]\n")
+    write_synthetic_run(top / "damaged", name="damaged")
+    rows = ('{"round": 1, "acc_all": 1.5}', '{"rou', '{"round": 3, "acc_all": 3.5}', "[1, 2]")
+    (top / "damaged" / "metrics.jsonl").write_text("\n".join(rows) + "\n")
+    write_synthetic_run(top / "unreadable")
+    (top / "unreadable" / "config.yaml").write_text("rounds: [")
 
     def doubles(results: list[dict[str, Any]]) -> Any:
         figure = new_figure(5, 3)
@@ -121,13 +129,13 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[page.Page, str]:
         return figure
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(analyses.FIGURES, "doubles", doubles)
-        written = page.write([top, top / "a", top / "absent"], top / "out" / "report.html")
+        patch.setitem(analysis_results.FIGURES, "doubles", doubles)
+        written = page.write_report([top, top / "a", top / "absent"], top / "out" / "report.html")
     return written, written.path.read_text(encoding="utf-8")
 
 
-def test_the_page_is_well_formed_and_semantic(shown: tuple[page.Page, str]) -> None:
-    found = Checker(shown[1])
+def test_the_page_is_well_formed_and_semantic(shown: tuple[page.ReportPage, str]) -> None:
+    found = PageChecker(shown[1])
     assert {"html", "head", "title", "main", "header", "footer", "nav", "figure", "figcaption", "details"} <= {
         *found.tags
     }
@@ -142,8 +150,8 @@ def test_the_page_is_well_formed_and_semantic(shown: tuple[page.Page, str]) -> N
         assert 'role="img" aria-label="' in drawing
 
 
-def test_it_loads_nothing(shown: tuple[page.Page, str]) -> None:
-    found = Checker(shown[1])
+def test_it_loads_nothing(shown: tuple[page.ReportPage, str]) -> None:
+    found = PageChecker(shown[1])
     assert not {"script", "link", "img", "iframe", "object"} & set(found.tags)
     targets = {f"#{name}" for name in found.ids}
     assert all(link in targets or link.startswith("data:image/png;base64,") for link in found.links)
@@ -153,58 +161,60 @@ def test_it_loads_nothing(shown: tuple[page.Page, str]) -> None:
     assert set(re.findall(r"url\((#[^)]*)\)", shown[1])) <= targets
 
 
-def test_it_has_the_numbers(shown: tuple[page.Page, str]) -> None:
-    text = Checker(shown[1]).text
+def test_it_has_the_numbers(shown: tuple[page.ReportPage, str]) -> None:
+    text = PageChecker(shown[1]).text
     assert "62.50 ± 1.77" in text  # FedAvg
     assert "65.50 ± 1.77" in text
     assert "+3.00" in text
     assert "12.50" in text
     assert "FedAvg 10.0 1.0 80 8.0 12.5" in text  # seconds of training and evaluation, updates, a second, ms a step
     assert "10 of 40" in text
-    assert "(25%). To go on: fedasd resume" in text
-    assert any("FedAvg seed 1 ends at 63.8" in label for label in Checker(shown[1]).labels)
+    assert "(25%). To continue it: fedasd resume" in text
+    assert any("FedAvg seed 1 ends at 63.8" in label for label in PageChecker(shown[1]).labels)
 
 
-def test_free_text_is_escaped(shown: tuple[page.Page, str]) -> None:
+def test_free_text_is_escaped(shown: tuple[page.ReportPage, str]) -> None:
     assert "<script" not in shown[1]
-    assert "<script>alert('1')</script> $x_$" in Checker(shown[1]).text
+    assert "<script>alert('1')</script> $x_$" in PageChecker(shown[1]).text
 
 
-def test_what_is_broken_is_named_and_the_rest_is_shown(shown: tuple[page.Page, str]) -> None:
-    written, text = shown[0], Checker(shown[1]).text
-    assert len(written.runs) == 5  # each once, though two of the folders hold them
-    why = {problem.path.name: str(problem) for problem in written.broken}
-    assert sorted(why) == ["absent", "odd", "torn"]
-    assert "line 2, is not valid JSON" in why["torn"]
-    assert "line 1, is not a round: [1, 2]" in why["odd"]
+def test_what_is_damaged_is_named_and_the_rest_is_shown(shown: tuple[page.ReportPage, str]) -> None:
+    written, text = shown[0], PageChecker(shown[1]).text
+    assert len(written.runs) == 6  # each once, though two of the folders contain them
+    why = {problem.path.name: str(problem) for problem in written.unreadable}
+    assert sorted(why) == ["absent", "unreadable"]
+    assert "while parsing" in why["unreadable"]
     assert all(reason in text for reason in why.values())
+    damaged = [str(line) for line in written.bad_lines]
+    assert "line 2, is left out: it is not valid JSON" in damaged[0]
+    assert damaged[1].endswith("line 4, is left out: it is not an object: [1, 2]")
+    assert all(line in text for line in damaged)
+    assert "3.50" in text  # the row after the damaged line
 
 
-def test_analyses_are_drawn_or_named(shown: tuple[page.Page, str]) -> None:
-    text = Checker(shown[1]).text
+def test_analyses_are_drawn_or_named(shown: tuple[page.ReportPage, str]) -> None:
+    text = PageChecker(shown[1]).text
     assert any(name.endswith("doubles") for name in shown[0].names)
     assert "3.25" in text
     assert "7.125" in text
-    assert re.search(
-        r"unknown.json is not drawn: this version knows no figure for it \(known: cost, .*, doubles,", text
-    )
+    assert re.search(r"unknown.json is not plotted: this version has no plot for it \(it has: cost, .*, doubles,", text)
     assert re.search(r"hessian.json cannot be read: Expecting", text)
 
 
 def test_an_analysis_that_cannot_be_drawn_costs_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = left(tmp_path / "run", {10: 50.0})
+    run = write_synthetic_run(tmp_path / "run", {10: 50.0})
     (run / "analysis").mkdir()
     (run / "analysis" / "cost.json").write_text("{}")
-    monkeypatch.setitem(analyses.FIGURES, "cost", lambda results: results[0]["seconds"])
-    text, _ = quick(run)
-    assert "analysis/cost.json cannot be drawn: KeyError: &#x27;seconds&#x27;" in text
+    monkeypatch.setitem(analysis_results.FIGURES, "cost", lambda results: results[0]["seconds"])
+    text, _ = document_and_names(run)
+    assert "analysis/cost.json cannot be plotted: KeyError: &#x27;seconds&#x27;" in text
 
 
 def test_figures_are_left_beside_it_and_the_bytes_repeat(tmp_path: Path) -> None:
-    run = left(tmp_path / "run", {5: 40.0, 10: 50.0})
+    run = write_synthetic_run(tmp_path / "run", {5: 40.0, 10: 50.0})
 
     def content(out: Path) -> Iterator[bytes]:
-        written = page.write([run], out)
+        written = page.write_report([run], out)
         yield written.path.read_bytes()
         files = sorted(written.figures.iterdir())
         assert {file.stem for file in files} >= {"accuracy", "labels", "time", "throughput", "drift", "client_distance"}
@@ -216,43 +226,45 @@ def test_figures_are_left_beside_it_and_the_bytes_repeat(tmp_path: Path) -> None
 
 
 def test_data_that_is_not_here_is_a_note(tmp_path: Path) -> None:
-    run = left(tmp_path / "run", dataset="cifar100", model="cnn_cifar")
-    text, _ = quick(run, str(tmp_path / "nothing"))
-    assert "No picture of the label distribution: " in text
+    run = write_synthetic_run(tmp_path / "run", dataset="cifar100", model="cnn_cifar")
+    text, _ = document_and_names(run, str(tmp_path / "nothing"))
+    assert "The label distribution cannot be plotted: " in text
 
 
 def test_nothing_to_show_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nothing to report; .*absent: there is no such folder"):
-        page.write([tmp_path / "absent"], tmp_path / "report.html")
+        page.write_report([tmp_path / "absent"], tmp_path / "report.html")
     assert not list(tmp_path.iterdir())
 
 
 def test_labels_say_what_differs() -> None:
-    runs = [made_run(method=m, asd=ASD(weight=w), seed=s) for m in ("fedavg+asd",) for w in (10.0, 3.0) for s in (0, 1)]
-    runs += [made_run(partition="iid", executor="serial"), made_run(partition="iid")]
-    mixed, even = experiments(runs)
+    runs = [
+        synthetic_run(method=m, asd=ASD(weight=w), seed=s) for m in ("fedavg+asd",) for w in (10.0, 3.0) for s in (0, 1)
+    ]
+    runs += [synthetic_run(partition="iid", executor="serial"), synthetic_run(partition="iid")]
+    mixed, even = group_runs(runs)
     assert mixed.labels == ["FedAvg+ASD, asd.weight=3.0", "FedAvg+ASD, asd.weight=10.0"]
-    assert [run.config.seed for run in mixed.of(mixed.labels[0])] == [0, 1]
+    assert [run.config.seed for run in mixed.with_label(mixed.labels[0])] == [0, 1]
     assert even.labels == ["FedAvg"]  # who computes it makes no other experiment
     assert {mixed.title, even.title} == {"run, synthetic, dirichlet_0.3", "run, synthetic, iid"}
 
 
 def test_the_gain_needs_runs_that_got_equally_far() -> None:
     def gains(end: int) -> dict[str, float]:
-        runs = [made_run("FedAvg", {10: 50.0}), made_run("FedAvg+ASD", {end: 55.0})]
-        return gains_by_asd(Experiment("", runs))
+        runs = [synthetic_run("FedAvg", {10: 50.0}), synthetic_run("FedAvg+ASD", {end: 55.0})]
+        return gains_from_asd(Experiment("", runs))
 
     assert gains(10) == {"FedAvg+ASD": 5.0}
     assert gains(9) == {}
 
 
-def test_only_the_papers_settings_stand_beside_the_paper() -> None:
+def test_only_the_papers_settings_stand_difference_from_paper() -> None:
     def difference(words: list[str], done: int) -> float | None:
         config = presets.load("table4_500clients", words)
-        run = Run("FedAvg", config, [{"round": done, "acc_sel": 30.0}])
+        run = RecordedRun("FedAvg", config, [{"round": done, "acc_sel": 30.0}])
         paper = presets.expected(config)
         assert paper is not None
-        return beside_the_paper([run], paper)
+        return difference_from_paper([run], paper)
 
     plain = ["method=fedavg"]
     paper = presets.expected("table4_500clients", plain)
@@ -264,7 +276,7 @@ def test_only_the_papers_settings_stand_beside_the_paper() -> None:
 
 
 def test_how_far_runs_got() -> None:
-    ten, twenty = made_run(), Run("FedAvg", Config(rounds=20), made_run().metrics[:4])
+    ten, twenty = synthetic_run(), RecordedRun("FedAvg", Config(rounds=20), synthetic_run().metrics[:4])
     assert rounds_text([ten]) == "10"
     assert rounds_text([twenty]) == "4 of 20"
     assert rounds_text([ten, twenty]) == "4..10 of 10..20"
@@ -281,22 +293,22 @@ def test_the_command_repeats_the_run(name: str) -> None:
         "threads=2",
     ]
     config = presets.load(name, words)
-    said = command(Run("", config.replace(out="somewhere", data_dir="elsewhere"), []))
+    said = repeat_command(RecordedRun("", config.replace(out="somewhere", data_dir="elsewhere"), []))
     program, run, preset, *given = re.sub("'", "", said).split()
     assert (program, run, preset) == ("fedasd", "run", name)
-    assert settings(presets.load(preset, parse_overrides(given))) == settings(config)
+    assert portable_settings(presets.load(preset, parse_overrides(given))) == portable_settings(config)
 
 
 def test_a_run_without_a_preset_is_repeated_from_its_folder() -> None:
-    said = command(Run("", Config(name="mine"), [], Path("my runs/a")))
+    said = repeat_command(RecordedRun("", Config(name="mine"), [], Path("my runs/a")))
     assert said == "fedasd run 'my runs/a/config.yaml' --out 'my runs/a-again'"
 
 
 def test_bands_reach_from_the_lowest_seed_to_the_highest() -> None:
     curves = [{1: 1.0, 2: 5.0}, {1: 3.0, 2: 7.0, 3: 9.0}]
-    assert figures.mean_and_range(curves) == ({1: 2.0, 2: 6.0}, {1: 1.0, 2: 5.0}, {1: 3.0, 2: 7.0})
-    runs = [made_run(accuracies={5: a, 10: b}, seed=s) for s, (a, b) in enumerate([(40.0, 60.0), (44.0, 64.0)])]
-    figure = figures.over_rounds(runs, figures.accuracy("all"), title="", ylabel="")
+    assert mean_and_range(curves) == ({1: 2.0, 2: 6.0}, {1: 1.0, 2: 5.0}, {1: 3.0, 2: 7.0})
+    runs = [synthetic_run(accuracies={5: a, 10: b}, seed=s) for s, (a, b) in enumerate([(40.0, 60.0), (44.0, 64.0)])]
+    figure = rounds_figure(runs, accuracies, title="", ylabel="")
     (band,) = figure.axes[0].collections
     assert band.get_datalim(figure.axes[0].transData).y0 == 40.0
     assert band.get_datalim(figure.axes[0].transData).y1 == 64.0
@@ -304,74 +316,76 @@ def test_bands_reach_from_the_lowest_seed_to_the_highest() -> None:
 
 
 def test_lines_differ_in_colour_and_marker_and_asd_in_the_line() -> None:
-    look = figures.styles(["FedAvg", "FedAvg+ASD", "FedDyn", "FedDyn+ASD"])
+    look = line_styles(["FedAvg", "FedAvg+ASD", "FedDyn", "FedDyn+ASD"])
     assert look["FedAvg"].colour == look["FedAvg+ASD"].colour != look["FedDyn"].colour
     assert look["FedAvg"].line != look["FedAvg+ASD"].line
-    assert len(set(figures.styles(["FedAvg", "FedAvg+ASD"]).values())) == 2
-    alone = figures.styles([str(i) for i in range(figures.MOST_LINES)])
-    assert len({(style.colour, style.marker) for style in alone.values()}) == figures.MOST_LINES
+    assert len(set(line_styles(["FedAvg", "FedAvg+ASD"]).values())) == 2
+    alone = line_styles([str(i) for i in range(MAX_LINES)])
+    assert len({(style.colour, style.marker) for style in alone.values()}) == MAX_LINES
 
 
 def test_more_lines_than_can_be_told_apart_are_several_figures(tmp_path: Path) -> None:
-    for i in range(figures.MOST_LINES + 1):
-        left(tmp_path / str(i), {10: 50.0 + i}, method="fedavg+asd", asd=ASD(weight=float(i)), eval_models=("all",))
-    _, names = quick(tmp_path)
+    for i in range(MAX_LINES + 1):
+        write_synthetic_run(
+            tmp_path / str(i), {10: 50.0 + i}, method="fedavg+asd", asd=ASD(weight=float(i)), eval_models=("all",)
+        )
+    _, names = document_and_names(tmp_path)
     assert {"accuracy-1", "accuracy-2", "drift-1", "drift-2"} <= set(names)
 
 
 def test_a_label_looks_the_same_in_all_parts() -> None:
     labels = [f"FedAvg+ASD, asd.weight={i}" for i in range(4)]
-    part = [made_run(label, {5: 1.0, 10: 2.0}) for label in labels[2:]]
-    figure = figures.over_rounds(part, figures.accuracy("all"), title="", ylabel="", among=labels)
+    part = [synthetic_run(label, {5: 1.0, 10: 2.0}) for label in labels[2:]]
+    figure = rounds_figure(part, accuracies, title="", ylabel="", all_labels=labels)
     drawn = [(line.get_color(), line.get_marker()) for line in figure.axes[0].lines]
-    look = figures.styles(labels)
+    look = line_styles(labels)
     assert drawn == [(look[label].colour, look[label].marker) for label in labels[2:]]
 
 
 def test_moving_means() -> None:
-    assert figures.smoothed({1: 0.0, 2: 3.0, 3: 6.0, 5: 0.0}, 3) == {1: 1.5, 2: 3.0, 3: 3.0, 5: 3.0}
-    assert figures.smoothed({1: 4.0}, 9) == {1: 4.0}
+    assert moving_average({1: 0.0, 2: 3.0, 3: 6.0, 5: 0.0}, 3) == {1: 1.5, 2: 3.0, 3: 3.0, 5: 3.0}
+    assert moving_average({1: 4.0}, 9) == {1: 4.0}
     rows = [{"round": i, "seconds": s, "client_updates": 6} for i, s in enumerate((1.0, 2.0), 1)]
-    assert figures.updates_per_second(Run("", Config(), rows)) == {1: 6.0, 2: 3.0}
+    assert updates_per_second(RecordedRun("", Config(), rows)) == {1: 6.0, 2: 3.0}
 
 
 def test_drawings_follow_the_page_and_maps_keep_their_paper(tmp_path: Path) -> None:
-    album = Album(tmp_path)
+    writer = FigureWriter(tmp_path)
     lines, map_ = new_figure(4, 3), new_figure(4, 3)
     lines.add_subplot().plot([1, 2])
     map_.add_subplot().imshow([[1, 2]])
-    drawn = album.show(lines, "a/b", caption="Look", alt='"quoted"')
+    drawn = writer.write(lines, "a/b", caption="Look", alt='"quoted"')
     assert "var(--paper)" in drawn
     assert "#ffffff" not in drawn
     assert "#000000" not in drawn
     assert 'aria-label="&quot;quoted&quot;"' in drawn
     assert "#ffffff" in (tmp_path / "a-b.svg").read_text()  # the file stands alone
-    kept = album.show(map_, "A-b", caption="Look", alt="")
-    assert "picture card" in kept
+    kept = writer.write(map_, "A-b", caption="Look", alt="")
+    assert "plot card" in kept
     assert "var(--paper)" not in kept
-    assert album.names == ["a-b", "a-b-2"]
+    assert writer.names == ["a-b", "a-b-2"]
 
 
 def test_identifiers_of_drawings_do_not_meet() -> None:
     drawn = '<?xml?><svg width="1" viewBox="0 0 1 1"><g id="a"/><use xlink:href="#a" clip-path="url(#a)"/></svg>'
-    assert inline(drawn, "f1-", "x", themed=True) == (
+    assert embedded(drawn, "f1-", "x", themed=True) == (
         '<svg role="img" aria-label="x" viewBox="0 0 1 1">'
         '<g id="f1-a"/><use xlink:href="#f1-a" clip-path="url(#f1-a)"/></svg>'
     )
 
 
 def test_folders_are_searched_but_not_inside_runs(tmp_path: Path) -> None:
-    outer = left(tmp_path / "outer")
-    left(outer / "clients" / "inner", seed=1)
-    runs, broken = find([tmp_path])
+    outer = write_synthetic_run(tmp_path / "outer")
+    write_synthetic_run(outer / "clients" / "inner", seed=1)
+    runs, broken = find_runs([tmp_path])
     assert [run.out for run in runs] == [outer]
     assert not broken
 
 
 def test_a_long_name_stays_inside_the_picture() -> None:
     label = "FedAvg+ASD, augment=epoch, asd.weight=30.0, teacher=recompute"
-    run = made_run(label, {5: 20.0, 10: 31.0})
-    figure = figures.over_rounds([run], figures.accuracy("all"), title="", ylabel="", paper={label: 31.3})
+    run = synthetic_run(label, {5: 20.0, 10: 31.0})
+    figure = rounds_figure([run], accuracies, title="", ylabel="", paper={label: 31.3})
     figure.canvas.draw()
     (legend,) = figure.legends
     box = legend.get_window_extent()

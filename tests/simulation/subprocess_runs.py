@@ -82,7 +82,7 @@ def _checkpoint_not_renamed(round: int) -> None:
             die()
         replace(source, target)
 
-    checkpoint.os.replace = fatal  # type: ignore[assignment]
+    os.replace = fatal  # type: ignore[assignment]
 
 
 def _old_checkpoints_not_deleted(round: int) -> None:
@@ -93,7 +93,7 @@ def _old_checkpoints_not_deleted(round: int) -> None:
         if target.name.startswith(f"round-{round:07d}"):
             die()
 
-    checkpoint.os.replace = fatal  # type: ignore[assignment]
+    os.replace = fatal  # type: ignore[assignment]
 
 
 def _half_a_checkpoint(round: int) -> None:

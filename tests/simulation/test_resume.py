@@ -18,11 +18,11 @@ import torch
 import yaml
 
 from fedasd_fast.config import Config, from_yaml
-from fedasd_fast.report.run_details import made_with
+from fedasd_fast.report.run_details import versions_text
 from fedasd_fast.simulation import SimulationError, resume, simulate
 from fedasd_fast.simulation.storage import checkpoint
 from fedasd_fast.simulation.storage.client_store import ClientStore
-from fedasd_fast.simulation.storage.recorded_run import read
+from fedasd_fast.simulation.storage.recorded_run import read_run
 from fedasd_fast.simulation.storage.run_directory import RunDirectory
 from fedasd_fast.simulation.system.versions import versions
 from tests.simulation import subprocess_runs as processes
@@ -196,14 +196,14 @@ class TestSettings:
         monkeypatch.setattr("fedasd_fast.simulation.storage.run_directory.versions", lambda: newer)
         resume(run, {"rounds": 9})
         assert rows()[1:] == [{"round": 8, **newer}]
-        said = made_with(read(run))
-        assert said.startswith("Made with fedasd_fast ")
+        said = versions_text(read_run(run))
+        assert said.startswith("Run with fedasd_fast ")
         assert re.search(r"; from round 9 on with .*torch 9\.0\.0", said)
         (run / "versions.jsonl").unlink()
-        assert made_with(read(run)) == "Made with versions that were not recorded."
+        assert versions_text(read_run(run)) == "Run with versions that were not recorded."
         resume(run, {"rounds": 10})
-        assert made_with(read(run)).startswith(
-            "Made with versions that were not recorded; from round 10 on with fedasd"
+        assert versions_text(read_run(run)).startswith(
+            "Run with versions that were not recorded; from round 10 on with fedasd"
         )
 
     def test_changes_are_kept_without_a_checkpoint(self, run: Path) -> None:

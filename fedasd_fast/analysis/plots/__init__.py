@@ -1,1 +1,4 @@
-"""Plots of the analyses, one module each."""
+"""Plots of the analyses, one module each.
+
+They take results as objects or as the content of RUN/analysis/NAME.json.
+"""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 import logging
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 import torch
 
+from ...common.files import write_atomically
 from ..errors import SimulationError
 
 _log = logging.getLogger(__name__)
@@ -75,25 +75,6 @@ def _read(path: Path) -> dict[str, Any]:
     except Exception as error:  # a forged file can fail in any way
         raise _Damaged(f"it holds more than tensors, numbers and texts ({type(error).__name__})") from None
     return content
-
-
-def write_atomically(path: Path, data: bytes | memoryview) -> None:
-    """The file is either as before or complete, even if power fails: temporary file, fsync, rename, fsync."""
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    descriptor = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _listed(directory: Path) -> list[tuple[int, Path]]:

@@ -1,48 +1,53 @@
-"""Finished or unfinished runs, read back from their folders."""
+"""Finished and unfinished runs, read back from their run directories."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from ...common.formatting import pretty
+from ...common import jsonl
+from ...common.formatting import method_label
 from ...common.schema import ConfigError
 from ...config import Config, from_yaml
 
+Curve: TypeAlias = dict[int, float]  # a number by round
+
 
 @dataclass(frozen=True)
-class Run:
+class RecordedRun:
     """One run; runs with the same label differ in their seed only."""
 
     label: str
     config: Config
     metrics: Sequence[Mapping[str, Any]] = field(repr=False)
     out: Path | None = None
-    versions: Sequence[Mapping[str, Any]] = ()  # what it was made with, each from its "round" on
+    versions: Sequence[Mapping[str, Any]] = ()  # of the installation, each from its "round" on
+    bad_lines: Sequence[jsonl.BadLine] = ()  # of metrics.jsonl and versions.jsonl: left out
 
     @property
     def rounds(self) -> int:
-        """How many rounds are done."""
+        """The number of rounds done."""
         return int(self.metrics[-1]["round"]) if self.metrics else 0
 
     @property
     def finished(self) -> bool:
         return self.rounds >= self.config.rounds
 
-    def curve(self, model: str) -> tuple[list[int], list[float]]:
-        """Rounds and accuracies, where they were evaluated and are numbers."""
-        points = [(int(row["round"]), row.get(f"acc_{model}")) for row in self.metrics]
-        kept = [(round, float(value)) for round, value in points if value is not None and math.isfinite(value)]
-        return [round for round, _ in kept], [value for _, value in kept]
+    def accuracies(self, model: str) -> Curve:
+        """The accuracy (%) of every evaluation that gave a finite number."""
+        return self.curve(f"acc_{model}")
 
     def accuracy(self, model: str) -> float | None:
         """At the last evaluation."""
-        values = self.curve(model)[1]
-        return values[-1] if values else None
+        return next(reversed(self.accuracies(model).values()), None)
+
+    def curve(self, key: str) -> Curve:
+        """A metric by round, where it is a finite number."""
+        points = ((int(row["round"]), row.get(key)) for row in self.metrics)
+        return {round: float(value) for round, value in points if value is not None and math.isfinite(value)}
 
     def total(self, key: str) -> float:
         return float(sum(row.get(key) or 0 for row in self.metrics))
@@ -54,33 +59,21 @@ class Run:
 
     @property
     def updates_per_second(self) -> float:
-        """How many clients a second of training serves."""
+        """Client updates per second of training."""
         seconds = self.total("seconds")
         return self.total("client_updates") / seconds if seconds else 0.0
 
 
-def read(folder: str | Path, label: str | None = None) -> Run:
+def read_run(folder: str | Path, label: str | None = None) -> RecordedRun:
     folder = Path(folder)
     if not (folder / "config.yaml").is_file():
-        raise ConfigError(f"{folder} is not the folder of a run: it has no config.yaml")
+        raise ConfigError(f"{folder} is not a run directory: it has no config.yaml")
     config = from_yaml(folder / "config.yaml")
-    metrics, versions = (read_rows(folder / name) for name in ("metrics.jsonl", "versions.jsonl"))
-    return Run(label or pretty(config.method), config, metrics, folder, versions)
+    metrics, versions = (jsonl.read(folder / name, integer_key="round") for name in ("metrics.jsonl", "versions.jsonl"))
+    bad_lines = (*metrics.bad_lines, *versions.bad_lines)
+    return RecordedRun(label or method_label(config.method), config, metrics.rows, folder, versions.rows, bad_lines)
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """One object a line.  A last line that is cut off (the run is being written, or was killed) is left out."""
-    rows: list[dict[str, Any]] = []
-    lines = path.read_text().splitlines() if path.is_file() else []
-    for number, line in enumerate(lines, 1):
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            if number < len(lines):
-                raise ConfigError(f"{path}, line {number}, is not valid JSON: {error}") from None
-    return rows
-
-
-def shown_model(config: Config, preferred: str = "all") -> str:
-    """The averaged model to show: the preferred one if the run evaluates it."""
+def model_to_show(config: Config, preferred: str = "all") -> str:
+    """The averaged model to show: the preferred one if the run evaluates it, else the first that it does."""
     return preferred if preferred in config.eval_models else config.eval_models[0]

@@ -4,20 +4,21 @@ it."""
 from __future__ import annotations
 
 import contextlib
-import json
+import logging
 import os
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from ...common import jsonl
+from ...common.files import write_atomically
 from ...config import Config, from_yaml
 from ..errors import SimulationError
 from ..system.versions import versions
-from .checkpoint import write_atomically
 
 _LOCK_TIMEOUT = 10.0  # seconds
+_log = logging.getLogger(__name__)
 
 
 class RunDirectory:
@@ -86,11 +87,11 @@ class RunDirectory:
     def save(self, config: Config, round: int) -> None:
         """With what the rounds from here on are run: settings and versions.  Rounds done keep their versions."""
         self.write("config.yaml", config.to_yaml().encode())
-        before = [row for row in _rows(self.path / "versions.jsonl") if row["round"] < round]
+        before = [row for row in self._rows("versions.jsonl", replacing=True) if row["round"] < round]
         now = {"round": round, **versions()}
         if not before or {**before[-1], "round": round} != now:
             before.append(now)
-        self.write("versions.jsonl", _lines(before))
+        self.write("versions.jsonl", jsonl.dump(before))
 
     def config(self) -> Config:
         if not self.holds_a_run():
@@ -104,22 +105,32 @@ class RunDirectory:
             raise self._cannot_write(name, error) from error
 
     def metrics(self, until: int | None = None) -> list[dict[str, Any]]:
-        """The rows up to round `until`; a last line that was cut off when the process died is passed over."""
-        rows = _rows(self.path / "metrics.jsonl")
-        return [row for row in rows if until is None or row["round"] <= until]
+        """The rows up to round `until`; damaged lines are logged and left out (see jsonl.py)."""
+        return [row for row in self._rows("metrics.jsonl") if until is None or row["round"] <= until]
 
     def rewind_metrics(self, until: int) -> list[dict[str, Any]]:
-        """Drops the rows after round `until`, which will be run again."""
-        rows = self.metrics(until)
-        self.write("metrics.jsonl", _lines(rows))
+        """Drops the rows after round `until`, which will be run again; a damaged file is first copied."""
+        rows = [row for row in self._rows("metrics.jsonl", replacing=True) if row["round"] <= until]
+        self.write("metrics.jsonl", jsonl.dump(rows))
         return rows
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         try:
             with open(self.path / "metrics.jsonl", "ab") as file:
-                file.write(_lines([row]))
+                file.write(jsonl.dump([row]))
         except OSError as error:
             raise self._cannot_write("metrics.jsonl", error) from error
+
+    def _rows(self, name: str, replacing: bool = False) -> list[dict[str, Any]]:
+        """The rows of a file; if it is damaged and about to be replaced, the original stays as NAME.damaged."""
+        found = jsonl.read(self.path / name, integer_key="round")
+        for line in found.bad_lines:
+            _log.warning("%s", line)
+        if found.bad_lines and replacing:
+            copy = jsonl.damaged_copy(self.path / name)
+            self.write(copy.name, (self.path / name).read_bytes())
+            _log.warning("the damaged file is kept as %s", copy)
+        return found.rows
 
     def sync_metrics(self) -> None:
         """What was appended survives a loss of power: a checkpoint is worth no more than the rows up to it."""
@@ -158,20 +169,6 @@ class RankDirectory(RunDirectory):
     def write(self, name: str, data: bytes | memoryview) -> None: ...
 
     def append_metrics(self, row: dict[str, Any]) -> None: ...
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    rows = []
-    for line in path.read_text().splitlines() if path.exists() else ():
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return rows
-
-
-def _lines(rows: Iterable[dict[str, Any]]) -> bytes:
-    return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
 def lock(directory: Path) -> int:

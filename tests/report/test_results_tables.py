@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from fedasd_fast.common.schema import ConfigError
+from fedasd_fast.report.results_tables import results_table
+from fedasd_fast.simulation.storage.recorded_run import RecordedRun, model_to_show, read_run
+
+from .synthetic_runs import synthetic_run
+
+
+def test_seeds_are_one_row() -> None:
+    runs = [synthetic_run(accuracies={10: 60.0}), synthetic_run(accuracies={10: 62.0}, seed=1), synthetic_run("FedDyn")]
+    table = results_table(runs, {"FedAvg": "61.50 (all)"})
+    columns = list(table.columns)
+    assert len(table.rows) == 2
+    row = dict(zip(columns, table.rows[0], strict=True))
+    assert row["acc all"] == "61.00 ± 1.41"
+    assert row["acc sel"] == "60.00 ± 1.41"
+    assert "acc cloud" not in row  # nobody evaluated it
+    assert row["seconds"] == "10.5"  # two runs of ten rounds of half a second, and one evaluation each
+    assert row["client updates/s"] == "8.0"
+    assert row["paper"] == "61.50 (all)"
+    assert dict(zip(columns, table.rows[1], strict=True))["acc all"] == "-"
+
+
+def test_a_run_is_read_back(tmp_path: Path) -> None:
+    run = synthetic_run(accuracies={5: 40.0}, method="feddyn+asd")
+    (tmp_path / "config.yaml").write_text(run.config.to_yaml())
+    assert read_run(tmp_path).rounds == 0
+    (tmp_path / "metrics.jsonl").write_text('{"round": 1, "acc_all": 10.0}\n{"round": 2, "acc_all": NaN}\n{"roun')
+    found = read_run(tmp_path)
+    assert (found.label, found.rounds, found.finished) == ("FedDyn+ASD", 2, False)
+    assert found.accuracy("all") == 10.0
+    assert math.isnan(found.metrics[1]["acc_all"])
+    (tmp_path / "metrics.jsonl").write_text('{"roun\n{"round": 2}\n')
+    assert [line.number for line in read_run(tmp_path).bad_lines] == [1]
+    assert read_run(tmp_path).rounds == 2
+    with pytest.raises(ConfigError, match=r"no config\.yaml"):
+        read_run(tmp_path / "elsewhere")
+
+
+def test_a_run_that_trained_nobody_has_no_speed() -> None:
+    run = synthetic_run()
+    assert RecordedRun("", run.config, []).updates_per_second == 0.0
+    assert RecordedRun("", run.config, []).accuracy("all") is None
+
+
+def test_the_model_to_show() -> None:
+    assert model_to_show(synthetic_run().config, "sel") == "sel"
+    assert model_to_show(synthetic_run(eval_models=("cloud",)).config, "sel") == "cloud"
