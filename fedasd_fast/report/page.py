@@ -15,12 +15,12 @@ from ..common.jsonl import BadLine
 from ..common.schema import ConfigError
 from ..simulation.storage.recorded_run import RecordedRun
 from ..simulation.system.versions import versions
-from .experiment import Experiment, group_runs
 from .figure_writer import FigureWriter
 from .page_sections import ExperimentSections
 from .page_style import PAGE_CSS
 from .results_tables import rounds_text
 from .run_discovery import UnreadableFolder, find_runs
+from .run_group import RunGroup, group_runs
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def write_report(
 
 
 def document(
-    groups: Sequence[Experiment],
+    groups: Sequence[RunGroup],
     unreadable: Sequence[UnreadableFolder],
     writer: FigureWriter,
     title: str,
@@ -103,7 +103,7 @@ def document(
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
 
 
-def summary(groups: Sequence[Experiment]) -> str:
+def summary(groups: Sequence[RunGroup]) -> str:
     runs = [run for group in groups for run in group.runs]
     several = len(groups) > 1
     rounds, updates = sum(run.rounds for run in runs), sum(run.total("client_updates") for run in runs)
@@ -131,9 +131,9 @@ def _listed(heading: str, problems: Sequence[object]) -> Html:
     return note(element("p", heading), element("ul", *(element("li", problem) for problem in problems)))
 
 
-def _default_title(groups: Sequence[Experiment]) -> str:
+def _default_title(groups: Sequence[RunGroup]) -> str:
     return "Report: " + ", ".join(dict.fromkeys(group.runs[0].config.name for group in groups))
 
 
-def _prefix(group: Experiment, groups: Sequence[Experiment]) -> str:
+def _prefix(group: RunGroup, groups: Sequence[RunGroup]) -> str:
     return "" if len(groups) == 1 else re.sub(r"[^\w.+]+", "-", group.title).strip("-") + "-"

@@ -14,12 +14,12 @@ from ..data import DataError
 from ..simulation.storage.recorded_run import Curve, RecordedRun
 from . import analysis_results
 from .accuracy_plot import common_settings
-from .experiment import Experiment
 from .figure_writer import FigureWriter
 from .label_distribution import describe_skew, label_counts, label_distribution_figure
 from .results_tables import results_section
 from .round_plots import MAX_LINES, rounds_figure, time_figure
 from .run_details import run_details
+from .run_group import RunGroup
 from .seed_curves import smoothed_metric, updates_per_second
 
 _MAX_CLIENTS = 2000  # in the label distribution; of a larger population, evenly spaced ones
@@ -43,7 +43,7 @@ _DRIFT_PLOTS = (
 class ExperimentSections:
     """The sections about one experiment; `prefix` begins the names of its figures."""
 
-    def __init__(self, experiment: Experiment, writer: FigureWriter, prefix: str, data_dir: str | None = None) -> None:
+    def __init__(self, experiment: RunGroup, writer: FigureWriter, prefix: str, data_dir: str | None = None) -> None:
         self.experiment, self.writer, self.prefix, self.data_dir = experiment, writer, prefix, data_dir
         self.runs, self.labels = experiment.runs, experiment.labels
         self.several_seeds = len(self.runs) > len(self.labels)

@@ -10,7 +10,7 @@ from ..common.html import Html, element, joined, section, table
 from ..common.table import Table
 from ..presets import Expected
 from ..simulation.storage.recorded_run import RecordedRun
-from .experiment import Experiment
+from .run_group import RunGroup
 from .seed_curves import run_labels
 
 
@@ -42,7 +42,7 @@ def results_table(runs: Sequence[RecordedRun], paper: Mapping[str, str] | None =
     return Table(columns, rows, title, note)
 
 
-def results_section(experiment: Experiment) -> Html:
+def results_section(experiment: RunGroup) -> Html:
     expected, gains = experiment.expected, gains_from_asd(experiment)
     models = _evaluated_models(experiment.runs)
     columns = ["", "seeds", "rounds", *(f"acc {model}" for model in models)]
@@ -89,7 +89,7 @@ def rounds_text(runs: Sequence[RecordedRun]) -> str:
     return _span(done) if done == planned else f"{_span(done)} of {_span(planned)}"
 
 
-def gains_from_asd(experiment: Experiment) -> dict[str, float]:
+def gains_from_asd(experiment: RunGroup) -> dict[str, float]:
     """Only where both sides have the same rounds: with ASD a curve may be behind early and ahead late."""
     result = {}
     for label in experiment.labels:

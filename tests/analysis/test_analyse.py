@@ -12,7 +12,7 @@ from fedasd_fast import simulate
 from fedasd_fast.analysis import registry
 
 from ..cli.conftest import Fedasd
-from ..simulation.small_runs import files, small
+from ..simulation.small_runs import files, small_config
 
 _FAST_OPTIONS = ("--only", "hessian,dissimilarity", "--samples", "40", "hessian.probes=3", "hessian.lanczos_steps=8",
          "hessian.lanczos_runs=1")  # fmt: skip
@@ -21,7 +21,7 @@ _FAST_OPTIONS = ("--only", "hessian,dissimilarity", "--samples", "40", "hessian.
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("run") / "r"
-    simulate(small(method="fedavg+asd", rounds=3, out=str(out)))
+    simulate(small_config(method="fedavg+asd", rounds=3, out=str(out)))
     return out
 
 

@@ -13,7 +13,7 @@ from fedasd_fast.analysis.plots.cost import cost_figure
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.simulation.errors import SimulationError
 
-from ..simulation.small_runs import small
+from ..simulation.small_runs import small_config
 
 
 def rows(number: int, every: int = 1) -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ def test_the_papers_2500_units() -> None:
 def test_epochs_are_those_that_were_trained(tmp_path: Path) -> None:
     """Clients of 16 samples each: the rows say how many passes there were."""
     failures = {"stragglers": 0.5, "dropout": 0.3}
-    simulate(small(out=str(tmp_path / "run"), method="fedavg+asd", local_epochs=6, failures=failures, rounds=6))
+    simulate(small_config(out=str(tmp_path / "run"), method="fedavg+asd", local_epochs=6, failures=failures, rounds=6))
     run = load_run(tmp_path / "run")
     passes = [row["samples"] / 16 / max(1, row["client_updates"]) for row in run.metrics]
     assert [mean_epochs(run.context.experiment.config, row) for row in run.metrics] == pytest.approx(passes)

@@ -26,7 +26,7 @@ from fedasd_fast.simulation.errors import SimulationError
 from fedasd_fast.simulation.state import from_plain
 from fedasd_fast.simulation.storage import checkpoint
 
-from ..simulation.small_runs import files, small
+from ..simulation.small_runs import files, small_config
 
 
 def vector(*values: float) -> Tensor:
@@ -43,7 +43,7 @@ def ratio_of(*clients: tuple[Tensor, Tensor]) -> DissimilarityRatio:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> LoadedRun:
     out = tmp_path_factory.mktemp("run") / "r"
-    simulate(small(dtype="float64", method="fedavg+asd", rounds=4, model_args={"hidden": [6]}, out=str(out)))
+    simulate(small_config(dtype="float64", method="fedavg+asd", rounds=4, model_args={"hidden": [6]}, out=str(out)))
     return load_run(out)
 
 
@@ -182,8 +182,8 @@ def test_at_the_teacher_itself_lambda_does_not_matter(run: LoadedRun) -> None:
 
 def test_the_next_round_is_the_one_that_the_run_would_have_made(tmp_path: Path) -> None:
     """For a method with client and server state; nothing that is kept changes."""
-    simulate(small(method="feddyn+asd", rounds=4, out=str(tmp_path / "four")))
-    simulate(small(method="feddyn+asd", rounds=5, out=str(tmp_path / "five")))
+    simulate(small_config(method="feddyn+asd", rounds=4, out=str(tmp_path / "four")))
+    simulate(small_config(method="feddyn+asd", rounds=5, out=str(tmp_path / "five")))
     before, run = files(tmp_path / "four"), load_run(tmp_path / "four")
     records = {k: run.context.records.read(k) for k in range(12)}
     start, end = next_round(run)
@@ -230,7 +230,7 @@ def test_clients_with_the_same_samples_agree_whatever_lambda_is(tmp_path: Path) 
     rng = torch.Generator().manual_seed(0)
     samples = Samples(torch.randn(16, 12, generator=rng), torch.arange(16) % 5)
     data = PartitionedData(Dataset("same", samples, samples, 5), [np.arange(16)] * 12)
-    simulate(small(method="fedavg+asd", rounds=2, out=str(tmp_path / "r")), data=data)
+    simulate(small_config(method="fedavg+asd", rounds=2, out=str(tmp_path / "r")), data=data)
     found = dissimilarity(load_run(tmp_path / "r", data=data), samples=None)
     assert found.normalised.values == pytest.approx([1.0] * len(found.lambdas), abs=1e-6)
     assert found.unnormalised.values == pytest.approx([1.0] * len(found.lambdas), abs=1e-6)
@@ -283,7 +283,7 @@ def test_clients_are_drawn_with_a_seed() -> None:
 
 
 def test_a_run_without_distillation_is_asked_what_asd_would_do(tmp_path: Path) -> None:
-    simulate(small(rounds=2, out=str(tmp_path / "r")))
+    simulate(small_config(rounds=2, out=str(tmp_path / "r")))
     found = dissimilarity(load_run(tmp_path / "r"), samples=50, clients=4, lambdas=(0.0, 2.0))
     assert (found.weight, found.clients) == (0.0, 4)
     assert found.normalised.values[0] != found.normalised.values[1]

@@ -9,13 +9,13 @@ from fedasd_fast import simulate
 from fedasd_fast.analysis.dominant_class import METHOD_VARIANTS, dominant_class, main
 from fedasd_fast.analysis.loaded_run import LoadedRun, load_run
 
-from ..simulation.small import small
+from ..simulation.small_runs import small_config
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> LoadedRun:
     out = tmp_path_factory.mktemp("run")
-    simulate(small(out=str(out)))
+    simulate(small_config(out=str(out)))
     return load_run(out)
 
 

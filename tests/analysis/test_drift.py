@@ -16,7 +16,7 @@ from fedasd_fast.analysis.plots.drift import drift_figure
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.simulation.errors import SimulationError
 
-from ..simulation.small_runs import small
+from ..simulation.small_runs import small_config
 
 ROWS: list[dict[str, Any]] = [
     {"round": 1, "drift": 4.0, "client_distance": 6.0},
@@ -47,7 +47,7 @@ def test_a_moving_average(values: list[float], window: int) -> None:
 
 
 def test_it_is_what_a_round_moved_the_global_model(tmp_path: Path) -> None:
-    simulate(small(out=str(tmp_path / "run"), rounds=3, checkpoint_every=1))
+    simulate(small_config(out=str(tmp_path / "run"), rounds=3, checkpoint_every=1))
     run = load_run(tmp_path / "run")
     found = drift(run)
     assert found.rounds == [1, 2, 3]

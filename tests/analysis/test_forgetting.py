@@ -26,11 +26,11 @@ from fedasd_fast.simulation.errors import SimulationError
 from fedasd_fast.simulation.evaluation import evaluate
 from tests.analysis.with_config import with_config
 
-from ..simulation.small_runs import files, small
+from ..simulation.small_runs import files, small_config
 
 
 def simulated_run(out: Path, **changes: Any) -> LoadedRun:
-    simulate(small(out=str(out), **changes))
+    simulate(small_config(out=str(out), **changes))
     return load_run(out)
 
 

@@ -21,7 +21,7 @@ from fedasd_fast.presets import load
 from fedasd_fast.simulation.client.flat_model import FlatModel, channels_last
 from fedasd_fast.simulation.errors import SimulationError
 
-from ..simulation.small_runs import small
+from ..simulation.small_runs import small_config
 
 pytest.importorskip("curvlinops")
 from fedasd_fast.analysis.spectrum import (
@@ -37,7 +37,7 @@ from fedasd_fast.analysis.spectrum import (
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> LoadedRun:
     out = tmp_path_factory.mktemp("run") / "r"
-    simulate(small(dtype="float64", rounds=4, model_args={"hidden": [6]}, out=str(out)))
+    simulate(small_config(dtype="float64", rounds=4, model_args={"hidden": [6]}, out=str(out)))
     return load_run(out)
 
 
@@ -196,7 +196,7 @@ def test_options_out_of_range_are_refused(run: LoadedRun) -> None:
 
 
 def test_a_model_that_was_not_tracked_is_refused_and_not_taken_by_default(tmp_path: Path) -> None:
-    simulate(small(rounds=2, eval_models=["sel"], out=str(tmp_path / "r")))
+    simulate(small_config(rounds=2, eval_models=["sel"], out=str(tmp_path / "r")))
     run = load_run(tmp_path / "r")
     with pytest.raises(SimulationError, match="model = all: the run did not track it"):
         hessian(run, model="all")

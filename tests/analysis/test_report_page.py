@@ -7,13 +7,13 @@ from pathlib import Path
 from fedasd_fast.analysis.registry import ANALYSES
 from fedasd_fast.cli.main import main
 from fedasd_fast.simulation import simulate
-from tests.simulation.small_runs import small
+from tests.simulation.small_runs import small_config
 
 
 def test_every_analysis_is_plotted(tmp_path: Path) -> None:
     for method in ("fedavg", "fedavg+asd"):
         out = tmp_path / method
-        simulate(small(method=method, rounds=4, participation=0.8, out=str(out)))
+        simulate(small_config(method=method, rounds=4, participation=0.8, out=str(out)))
         quick = ["hessian.top=2", "hessian.probes=3", "hessian.lanczos_steps=8", "dissimilarity.clients=4"]
         assert main(["analyse", str(out), "--quiet", *quick, "forgetting.clients=2", "weights.clients=2"]) == 0
         assert {path.stem for path in (out / "analysis").glob("*.json")} == set(ANALYSES)

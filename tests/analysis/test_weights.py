@@ -20,13 +20,13 @@ from fedasd_fast.common.randomness import Stream, generator
 from fedasd_fast.simulation.errors import SimulationError
 from tests.analysis.with_config import with_config
 
-from ..simulation.small_runs import files, small
+from ..simulation.small_runs import files, small_config
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> LoadedRun:
     out = tmp_path_factory.mktemp("runs") / "one"
-    simulate(small(out=str(out), method="fedavg+asd", partition="dirichlet_0.3", rounds=3, batch_size=6))
+    simulate(small_config(out=str(out), method="fedavg+asd", partition="dirichlet_0.3", rounds=3, batch_size=6))
     return load_run(out)
 
 

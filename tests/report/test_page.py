@@ -15,12 +15,12 @@ from fedasd_fast.common.plotting import new_figure
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import ASD, Config, parse_overrides
 from fedasd_fast.report import analysis_results, page
-from fedasd_fast.report.experiment import Experiment, group_runs
 from fedasd_fast.report.figure_writer import FigureWriter, embedded
 from fedasd_fast.report.results_tables import difference_from_paper, gains_from_asd, rounds_text
 from fedasd_fast.report.round_plots import MAX_LINES, line_styles, rounds_figure
 from fedasd_fast.report.run_details import portable_settings, repeat_command
 from fedasd_fast.report.run_discovery import find_runs
+from fedasd_fast.report.run_group import RunGroup, group_runs
 from fedasd_fast.report.seed_curves import mean_and_range, moving_average, updates_per_second
 from fedasd_fast.simulation.storage.recorded_run import Curve, RecordedRun
 
@@ -252,7 +252,7 @@ def test_labels_say_what_differs() -> None:
 def test_the_gain_needs_runs_that_got_equally_far() -> None:
     def gains(end: int) -> dict[str, float]:
         runs = [synthetic_run("FedAvg", {10: 50.0}), synthetic_run("FedAvg+ASD", {end: 55.0})]
-        return gains_from_asd(Experiment("", runs))
+        return gains_from_asd(RunGroup("", runs))
 
     assert gains(10) == {"FedAvg+ASD": 5.0}
     assert gains(9) == {}

@@ -24,11 +24,11 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def small(**changes: Any) -> Config:
+def small_config(**changes: Any) -> Config:
     return from_dict(merge(SETTINGS, changes))
 
 
-def timeless(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of metrics without what differs from one clock to the next."""
     return [{key: value for key, value in row.items() if not key.startswith("seconds")} for row in rows]
 
@@ -42,7 +42,7 @@ def contents(out: Path | str) -> dict[str, Any]:
     state = restore(context, kept, read_only=True)
     found = {name: bits(value) for name, value in vars(state).items()}
     found["records"] = {k: bits(record) for k in range(config.clients) if (record := context.records.read(k))}
-    found["metrics"] = timeless(folder.metrics())
+    found["metrics"] = without_times(folder.metrics())
     models = folder.path / "models.pt"
     found["models"] = bits(torch.load(models, weights_only=True)) if models.exists() else None
     return found

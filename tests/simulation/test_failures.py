@@ -20,7 +20,7 @@ from fedasd_fast.simulation import ClientError, replay, resume, simulate
 from fedasd_fast.simulation.client.trainer import LocalRun, Trainer
 from fedasd_fast.simulation.sampling import participants
 from fedasd_fast.simulation.storage import checkpoint
-from tests.simulation.small_runs import files, small, timeless
+from tests.simulation.small_runs import files, small_config, without_times
 
 BAD, SAMPLE = 1e30, 11  # the value that spoils, and the sample of the client that has it
 
@@ -92,7 +92,7 @@ def fails(config: Config, **keywords: Any) -> ClientError:
 
 
 def test_a_client_that_raises(tmp_path: Path) -> None:
-    config = small(**CONFIG, out=str(tmp_path / "run"))
+    config = small_config(**CONFIG, out=str(tmp_path / "run"))
     client = the_client(config)
     step = failing_step(config, client)
     assert step > 1, "choose another seed: a failure in the first step tells less"
@@ -116,16 +116,16 @@ def test_a_client_that_raises(tmp_path: Path) -> None:
     assert files(tmp_path) == before
 
     # The remedy that the message names, against a run that had it from the start.
-    dropping = small(**CONFIG, on_client_error="drop", out=str(tmp_path / "dropping"))
+    dropping = small_config(**CONFIG, on_client_error="drop", out=str(tmp_path / "dropping"))
     whole = simulate(dropping, data=data, model=Picky())
     rest = resume(tmp_path / "run", {"on_client_error": "drop"}, data=data, model=Picky())
-    assert timeless(rest.metrics) == timeless(whole.metrics)
+    assert without_times(rest.metrics) == without_times(whole.metrics)
     assert all(torch.equal(rest.models[name], whole.models[name]) for name in whole.models)
 
 
 @pytest.mark.parametrize("method", ["fedavg+asd", "feddyn"])
 def test_a_loss_that_is_not_a_number(method: str, tmp_path: Path) -> None:
-    config = small(**CONFIG, method=method, out=str(tmp_path))
+    config = small_config(**CONFIG, method=method, out=str(tmp_path))
     client = the_client(config)
     data = Spoilt(config, {client}, math.nan)
     error = fails(config, data=data)
@@ -140,7 +140,7 @@ def test_a_loss_that_is_not_a_number(method: str, tmp_path: Path) -> None:
 
 def test_parameters_that_explode(tmp_path: Path) -> None:
     """Finite losses, but a model far out of range: the round refuses it, and so does the replay."""
-    config = small(**CONFIG, out=str(tmp_path), optimizer={"lr": 1e5, "clip_norm": None})
+    config = small_config(**CONFIG, out=str(tmp_path), optimizer={"lr": 1e5, "clip_norm": None})
     error = fails(config, model=Picky())
     assert "failed in round 1 at local step" in str(error)
     assert "diverged: the largest entry of its model is" in str(error)
@@ -151,7 +151,7 @@ def test_parameters_that_explode(tmp_path: Path) -> None:
 
 
 def test_going_on_without_failing_clients(tmp_path: Path, traces: dict[tuple[int, int], list[float]]) -> None:
-    config = small(**CONFIG, on_client_error="drop", out=str(tmp_path))
+    config = small_config(**CONFIG, on_client_error="drop", out=str(tmp_path))
     client = the_client(config)
     result = simulate(config, data=Spoilt(config, {client}, math.nan))
     assert len(result.metrics) == config.rounds
@@ -172,7 +172,7 @@ def test_going_on_without_failing_clients(tmp_path: Path, traces: dict[tuple[int
 
 
 def test_a_round_in_which_everyone_fails() -> None:
-    config = small(**CONFIG, on_client_error="drop", rounds=2)
+    config = small_config(**CONFIG, on_client_error="drop", rounds=2)
     result = simulate(config, data=Spoilt(config, set(range(12)), math.nan))
     assert [row["client_updates"] for row in result.metrics] == [0, 0]
     assert "loss" not in result.metrics[0]
@@ -181,7 +181,7 @@ def test_a_round_in_which_everyone_fails() -> None:
 
 def test_a_failed_client_leaves_no_trace() -> None:
     """Whether it raised on its way or came to its end with nonsense: models are as if it had not been there."""
-    config = small(**CONFIG, on_client_error="drop", method="feddyn")
+    config = small_config(**CONFIG, on_client_error="drop", method="feddyn")
     client = the_client(config)
     raised, ended = (simulate(config, data=Spoilt(config, {client}, value), model=Picky()) for value in (BAD, math.nan))
     assert "spoilt" in raised.metrics[ROUND - 1]["failed"][str(client)]

@@ -11,7 +11,7 @@ from fedasd_fast.simulation import Replay, SimulationError, replay, simulate
 from fedasd_fast.simulation.client.trainer import LocalRun, Trainer
 from fedasd_fast.simulation.storage.client_store import ClientStore
 from fedasd_fast.simulation.storage.run_directory import RunDirectory
-from tests.simulation.small_runs import files, small
+from tests.simulation.small_runs import files, small_config
 
 Traces = dict[tuple[int, int], list[float]]
 
@@ -30,7 +30,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Traces]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "train", spy)
-        simulate(small(method="feddyn+asd", failures={"stragglers": 0.5}, local_epochs=3, out=str(out)))
+        simulate(small_config(method="feddyn+asd", failures={"stragglers": 0.5}, local_epochs=3, out=str(out)))
     return out, found
 
 

@@ -26,14 +26,14 @@ from fedasd_fast.simulation.storage.recorded_run import read_run
 from fedasd_fast.simulation.storage.run_directory import RunDirectory
 from fedasd_fast.simulation.system.versions import versions
 from tests.simulation import subprocess_runs as processes
-from tests.simulation.small_runs import assert_same, contents, files, small, timeless
+from tests.simulation.small_runs import assert_same, contents, files, small_config, without_times
 
 METHODS = ("fedavg+asd", "feddyn+asd")
 
 
 def longer(method: str, out: Path) -> Config:
     """About 30 rounds of some tens of milliseconds, 4,000 parameters."""
-    return small(
+    return small_config(
         method=method, clients=40, participation=0.2, rounds=30, local_epochs=2, checkpoint_every=3, out=str(out),
         synthetic={"shape": [32], "classes": 10}, model_args={"hidden": [64, 32]}, failures={"stragglers": 0.3},
     )  # fmt: skip
@@ -116,7 +116,7 @@ def test_killed_while_the_folder_is_locked(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_metrics_that_cannot_be_written(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The round is trained already, and its clients' records written: they must not be in the checkpoint."""
-    simulate(small(method=method, out=str(tmp_path / "whole")))
+    simulate(small_config(method=method, out=str(tmp_path / "whole")))
     append = RunDirectory.append_metrics
 
     def fails(self: RunDirectory, row: dict[str, Any]) -> None:
@@ -126,7 +126,7 @@ def test_metrics_that_cannot_be_written(method: str, tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(RunDirectory, "append_metrics", fails)
     with pytest.raises(SimulationError, match=r"metrics.jsonl: No space left on device.*`fedasd resume"):
-        simulate(small(method=method, out=str(tmp_path / "run")))
+        simulate(small_config(method=method, out=str(tmp_path / "run")))
     monkeypatch.undo()
     result = resume(tmp_path / "run")
     assert_same(contents(tmp_path / "run"), contents(tmp_path / "whole"))
@@ -136,7 +136,7 @@ def test_metrics_that_cannot_be_written(method: str, tmp_path: Path, monkeypatch
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("finished") / "run"
-    simulate(small(out=str(out)))
+    simulate(small_config(out=str(out)))
     return out
 
 
@@ -174,8 +174,8 @@ class TestSettings:
 
     def test_more_rounds(self, run: Path, tmp_path: Path) -> None:
         more = resume(run, {"rounds": 9, "checkpoint_every": 4, "name": "longer"})
-        at_once = simulate(small(rounds=9, out=str(tmp_path / "at once")))
-        assert timeless(more.metrics) == timeless(at_once.metrics)
+        at_once = simulate(small_config(rounds=9, out=str(tmp_path / "at once")))
+        assert without_times(more.metrics) == without_times(at_once.metrics)
         assert all(torch.equal(more.models[name], at_once.models[name]) for name in ("all", "sel", "cloud"))
         saved = from_yaml(run / "config.yaml")
         assert (saved.rounds, saved.name) == (9, "longer")
@@ -215,7 +215,7 @@ class TestSettings:
         before = contents(run)
         monkeypatch.setattr("fedasd_fast.simulation.runner.run_round", None)
         result = resume(run)
-        assert timeless(result.metrics) == before["metrics"]
+        assert without_times(result.metrics) == before["metrics"]
         assert_same(contents(run), before)
 
     def test_another_model(self, run: Path) -> None:
@@ -237,7 +237,7 @@ class TestSettings:
     def test_into_an_existing_run(self, run: Path) -> None:
         before = files(run)
         with pytest.raises(SimulationError, match=r"holds a run already; continue it with `fedasd resume .*run`"):
-            simulate(small(out=str(run)))
+            simulate(small_config(out=str(run)))
         assert files(run) == before
 
     def test_client_state_removed(self, run: Path) -> None:
@@ -264,10 +264,10 @@ def test_without_a_folder_memory_does_not_grow_with_the_rounds(monkeypatch: pyte
         return slot
 
     monkeypatch.setattr(ClientStore, "_take", spy)
-    simulate(small(rounds=30, sampling="fixed", eval_every=30))
+    simulate(small_config(rounds=30, sampling="fixed", eval_every=30))
     assert 12 <= len(taken) <= 12 + 5  # every client, and those of one round
 
 
 def test_rows_are_complete_json(tmp_path: Path) -> None:
-    result = simulate(small(rounds=2, out=str(tmp_path)))
+    result = simulate(small_config(rounds=2, out=str(tmp_path)))
     assert [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == result.metrics

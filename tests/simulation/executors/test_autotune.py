@@ -18,7 +18,7 @@ from fedasd_fast.simulation import resume, simulate
 from fedasd_fast.simulation.cohort import ClientTask
 from fedasd_fast.simulation.context import Parallelism, build_context
 from fedasd_fast.simulation.executors import autotune
-from tests.simulation.small_runs import assert_same, contents, small
+from tests.simulation.small_runs import assert_same, contents, small_config
 
 
 def resolved(monkeypatch: pytest.MonkeyPatch, one: float, many: float, cores: int = 4, **changes: Any) -> Any:
@@ -29,7 +29,7 @@ def resolved(monkeypatch: pytest.MonkeyPatch, one: float, many: float, cores: in
 
     monkeypatch.setattr(autotune._Stopwatch, "round_seconds", round_seconds)
     monkeypatch.setattr("fedasd_fast.simulation.context.cores", lambda: cores)
-    context = build_context(small(executor="auto", clients=120, participation=0.4, sampling="fixed", **changes))
+    context = build_context(small_config(executor="auto", clients=120, participation=0.4, sampling="fixed", **changes))
     config, text = autotune.choose_executor(context)
     assert f"executor = {config.executor}" in text
     return config
@@ -66,7 +66,7 @@ def test_what_is_given_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_real_choice_is_told_kept_and_continued(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     told = io.StringIO()
-    settings = small(executor="auto", rounds=4, method="feddyn+asd", out=str(tmp_path / "run"))
+    settings = small_config(executor="auto", rounds=4, method="feddyn+asd", out=str(tmp_path / "run"))
     with caplog.at_level(logging.INFO):
         simulate(settings.replace(rounds=2), callbacks=[Progress(told)])
     found = from_yaml(tmp_path / "run" / "config.yaml")
@@ -85,14 +85,14 @@ class Dropping(nn.Sequential):
 
 
 def test_networks_and_clients_that_cannot_be_timed(caplog: pytest.LogCaptureFixture) -> None:
-    random = simulate(small(executor="auto", rounds=1), model=Dropping())
+    random = simulate(small_config(executor="auto", rounds=1), model=Dropping())
     assert random.config.executor == "serial"
-    failing = small(executor="auto", rounds=1, optimizer={"lr": 1e30, "clip_norm": None}, on_client_error="drop")
+    failing = small_config(executor="auto", rounds=1, optimizer={"lr": 1e30, "clip_norm": None}, on_client_error="drop")
     assert simulate(failing).metrics[0]["failed"]
 
 
 def test_measuring_leaves_no_trace() -> None:
-    context = build_context(small(executor="auto", method="feddyn"))
+    context = build_context(small_config(executor="auto", method="feddyn"))
     before = context.initial.clone(), torch.get_rng_state()
     autotune.choose_executor(context)
     assert torch.equal(context.initial, before[0])

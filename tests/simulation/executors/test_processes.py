@@ -30,7 +30,7 @@ from fedasd_fast.simulation.executors.processes import ProcessesExecutor
 from fedasd_fast.simulation.storage.client_store import ClientStore
 from fedasd_fast.simulation.storage.run_directory import RunDirectory
 from tests.simulation import subprocess_runs as processes
-from tests.simulation.small_runs import assert_same, contents, small, timeless
+from tests.simulation.small_runs import assert_same, contents, small_config, without_times
 from tests.simulation.tracked_clients import TrackedClients, Unborn, all_gone, pids
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at processes through /proc")
@@ -39,11 +39,11 @@ UNEVEN = {"size_sigma": 0.7, "failures": {"stragglers": 0.3}, "local_epochs": 3,
 
 
 def workers(number: int, **changes: Any) -> Config:
-    return small(executor="processes", workers=number, **changes)
+    return small_config(executor="processes", workers=number, **changes)
 
 
 def same_results(one: Any, other: Any) -> bool:
-    return timeless(one.metrics) == timeless(other.metrics) and all(
+    return without_times(one.metrics) == without_times(other.metrics) and all(
         torch.equal(one.models[name], other.models[name]) for name in other.models
     )
 
@@ -51,7 +51,7 @@ def same_results(one: Any, other: Any) -> bool:
 @pytest.mark.parametrize("method", METHODS)
 def test_any_number_of_workers_gives_the_bits_of_serial(method: str, tmp_path: Path) -> None:
     """Models, metrics, server and client state; evaluation too is spread over the workers."""
-    simulate(small(method=method, threads=1, executor="serial", out=str(tmp_path / "serial"), **UNEVEN))
+    simulate(small_config(method=method, threads=1, executor="serial", out=str(tmp_path / "serial"), **UNEVEN))
     expected = contents(tmp_path / "serial")
     assert len(expected["records"]) > 8
     for number in (1, 2, 4):
@@ -61,18 +61,18 @@ def test_any_number_of_workers_gives_the_bits_of_serial(method: str, tmp_path: P
 
 def test_without_a_folder(tmp_path: Path) -> None:
     """Records are in shared memory then, and are read again in later rounds."""
-    one = simulate(small(method="feddyn+asd", threads=1, **UNEVEN))
+    one = simulate(small_config(method="feddyn+asd", threads=1, **UNEVEN))
     assert same_results(simulate(workers(3, method="feddyn+asd", **UNEVEN)), one)
 
 
 def test_no_record_is_kept_where_none_is_needed() -> None:
     changes = {"eval_models": ["sel", "cloud"], **UNEVEN}
-    assert same_results(simulate(workers(2, **changes)), simulate(small(threads=1, **changes)))
+    assert same_results(simulate(workers(2, **changes)), simulate(small_config(threads=1, **changes)))
 
 
 def test_continued_by_another_executor(tmp_path: Path) -> None:
     settings = {"method": "feddyn+asd", "threads": 1, **UNEVEN}
-    simulate(small(**settings, out=str(tmp_path / "serial")))
+    simulate(small_config(**settings, out=str(tmp_path / "serial")))
     simulate(workers(2, rounds=2, **settings, out=str(tmp_path / "run")))
     resume(tmp_path / "run", {"rounds": 4, "executor": "serial"})
     resume(tmp_path / "run", {"rounds": 7, "executor": "processes", "workers": 3})
@@ -111,14 +111,14 @@ class TestDeaths:
         data = TrackedClients(config, tmp_path / "notes", {3: 2, 7: 1, 8: 1})
         simulate(config, data=data)
         assert len(list((tmp_path / "notes").glob("* death *"))) == 4, "not killed: the test tests nothing"
-        simulate(small(method=method, threads=1, out=str(tmp_path / "serial"), **UNEVEN))
+        simulate(small_config(method=method, threads=1, out=str(tmp_path / "serial"), **UNEVEN))
         assert_same(contents(tmp_path / "run"), contents(tmp_path / "serial"))
         assert "was killed (SIGKILL); another takes its place" in caplog.text
 
     def test_the_only_worker_is_killed(self, tmp_path: Path) -> None:
         config = workers(1, rounds=3, **UNEVEN)
         data = TrackedClients(config, tmp_path, dict.fromkeys(range(0, 12, 4), 1))
-        assert same_results(simulate(config, data=data), simulate(small(threads=1, rounds=3, **UNEVEN)))
+        assert same_results(simulate(config, data=data), simulate(small_config(threads=1, rounds=3, **UNEVEN)))
         assert len(pids(tmp_path)) > 2
 
     def test_killed_at_random_moments(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ class TestDeaths:
                     process.kill()
 
         config = workers(2, rounds=3, **UNEVEN)
-        assert same_results(simulate(config, callbacks=[Kill()]), simulate(small(threads=1, rounds=3, **UNEVEN)))
+        assert same_results(simulate(config, callbacks=[Kill()]), simulate(small_config(threads=1, rounds=3, **UNEVEN)))
 
     def test_a_client_that_is_always_the_end_is_named(self, tmp_path: Path) -> None:
         config = workers(2, participation=1.0, rounds=1)
@@ -175,7 +175,7 @@ class TestErrors:
         errors = {}
         for name in ("serial", "processes"):
             with pytest.raises(ClientError) as caught:
-                simulate(small(executor=name, workers=1, threads=1, out=str(tmp_path), **settings))
+                simulate(small_config(executor=name, workers=1, threads=1, out=str(tmp_path), **settings))
             errors[name] = caught.value
             for path in sorted(tmp_path.rglob("*"), reverse=True):
                 path.unlink() if path.is_file() else path.rmdir()
@@ -193,7 +193,7 @@ class TestErrors:
             "method": "feddyn",
             **UNEVEN,
         }
-        simulate(small(threads=1, out=str(tmp_path / "serial"), **settings))
+        simulate(small_config(threads=1, out=str(tmp_path / "serial"), **settings))
         simulate(workers(2, out=str(tmp_path / "run"), **settings))
         expected = contents(tmp_path / "serial")
         assert any("failed" in row for row in expected["metrics"])
@@ -281,7 +281,7 @@ class TestNothingIsLeft:
         assert all_gone(pids(tmp_path), patience=5)
 
     def test_a_folder_waits_for_workers_of_a_killed_run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        records = build_context(small(), shard=Shard(tmp_path / "clients")).records
+        records = build_context(small_config(), shard=Shard(tmp_path / "clients")).records
         assert isinstance(records, ClientStore)
         store = records.for_workers()
         held = store.lock_directory()

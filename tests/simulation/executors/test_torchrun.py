@@ -22,17 +22,17 @@ from fedasd_fast.simulation.executors.torchrun import TorchrunExecutor, _fingerp
 from tests.simulation import rank_processes as ranks
 from tests.simulation import subprocess_runs as processes
 from tests.simulation.executors.test_processes import METHODS, UNEVEN, wait_for_rounds
-from tests.simulation.small_runs import assert_same, contents, small
+from tests.simulation.small_runs import assert_same, contents, small_config
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="needs gloo")
 
 
 def spread(out: Path | None, **changes: Any) -> Config:
-    return small(executor="torchrun", out=str(out) if out else None, **{**UNEVEN, **changes})
+    return small_config(executor="torchrun", out=str(out) if out else None, **{**UNEVEN, **changes})
 
 
 def serial(out: Path, **changes: Any) -> dict[str, Any]:
-    simulate(small(threads=1, executor="serial", out=str(out), **{**UNEVEN, **changes}))
+    simulate(small_config(threads=1, executor="serial", out=str(out), **{**UNEVEN, **changes}))
     return contents(out)
 
 
@@ -70,7 +70,7 @@ def test_clients_that_keep_nothing_are_dealt_out_longest_first(tmp_path: Path) -
 def test_stacked_clients_have_the_same_bits_for_any_number_of_ranks(method: str, tmp_path: Path) -> None:
     """Groups are made before they are dealt out, so records travel between the ranks that keep and train a client."""
     stacked = {"method": method, "clients_at_once": 3, "participation": 0.7}
-    simulate(small(threads=1, executor="stacked", out=str(tmp_path / "stacked"), **UNEVEN, **stacked))
+    simulate(small_config(threads=1, executor="stacked", out=str(tmp_path / "stacked"), **UNEVEN, **stacked))
     expected = contents(tmp_path / "stacked")
     assert len(expected["records"]) > 6
     for world in (2, 3):
@@ -84,7 +84,7 @@ def test_a_failing_client_in_a_group_is_dropped_by_all_ranks(tmp_path: Path) -> 
     failing = {"clients_at_once": 3, "optimizer": {"lr": 1e30, "clip_norm": None}, "on_client_error": "drop"}
     out = tmp_path / "run"
     assert ranks.together(2, ranks.run, spread(out, rounds=2, **failing)) == ["finished"] * 2
-    simulate(small(threads=1, executor="stacked", out=str(tmp_path / "one"), **UNEVEN, rounds=2, **failing))
+    simulate(small_config(threads=1, executor="stacked", out=str(tmp_path / "one"), **UNEVEN, rounds=2, **failing))
     assert contents(out)["metrics"][0]["failed"] == contents(tmp_path / "one")["metrics"][0]["failed"]
 
 
@@ -129,7 +129,7 @@ class TestErrors:
     def test_a_client_error_is_raised_by_all(self, tmp_path: Path) -> None:
         settings = {"optimizer": {"lr": 1e30, "clip_norm": None}, "participation": 1.0, "clients": 4}
         with pytest.raises(ClientError) as caught:
-            simulate(small(threads=1, out=str(tmp_path / "serial"), **UNEVEN | settings))
+            simulate(small_config(threads=1, out=str(tmp_path / "serial"), **UNEVEN | settings))
         answers = ranks.together(2, ranks.run, spread(tmp_path / "run", **settings))
         expected = str(caught.value).replace("serial", "run")
         assert [str(error) for error in answers] == [expected, expected]

@@ -18,7 +18,7 @@ from fedasd_fast.config import Config
 from fedasd_fast.simulation import SimulationError, resume, simulate
 from fedasd_fast.simulation.storage import checkpoint
 from tests.simulation import subprocess_runs as processes
-from tests.simulation.small_runs import assert_same, contents, files, small
+from tests.simulation.small_runs import assert_same, contents, files, small_config
 
 
 def write(directory: Path, rounds: range) -> None:
@@ -106,14 +106,14 @@ def test_no_code_runs_from_a_forged_checkpoint(tmp_path: Path, caplog: pytest.Lo
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     out = tmp_path_factory.mktemp("whole") / "run"
-    simulate(small(method="feddyn+asd", out=str(out)))
+    simulate(small_config(method="feddyn+asd", out=str(out)))
     return contents(out)
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """Seven rounds with checkpoints of the last two, 6 and 7."""
-    simulate(small(method="feddyn+asd", out=str(tmp_path / "run")))
+    simulate(small_config(method="feddyn+asd", out=str(tmp_path / "run")))
     return tmp_path / "run"
 
 
@@ -172,7 +172,7 @@ class Limit(Callback):
 def test_full_disk(
     round: int, size: int, message: str, saved: list[int], tmp_path: Path, whole: dict[str, Any]
 ) -> None:
-    config: Config = small(method="feddyn+asd", out=str(tmp_path))
+    config: Config = small_config(method="feddyn+asd", out=str(tmp_path))
     error = processes.call(processes.go_on, config, None, (Limit(round, size),))
     assert isinstance(error, SimulationError), error  # and not a signal
     with pytest.raises(SimulationError, match=message):

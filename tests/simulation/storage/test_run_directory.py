@@ -10,7 +10,7 @@ import pytest
 
 from fedasd_fast.simulation import SimulationError
 from fedasd_fast.simulation.storage.run_directory import RunDirectory
-from tests.simulation.small_runs import small
+from tests.simulation.small_runs import small_config
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
@@ -61,11 +61,11 @@ def test_locks_that_the_file_system_does_not_have(tmp_path: Path, monkeypatch: p
 
 def test_a_run_is_begun_once(tmp_path: Path) -> None:
     with RunDirectory(tmp_path) as folder:
-        folder.begin(small())
-        assert folder.config() == small()
+        folder.begin(small_config())
+        assert folder.config() == small_config()
         with pytest.raises(SimulationError, match=r"holds a run already; continue it with `fedasd resume"):
-            folder.begin(small(seed=3))
-        assert folder.config() == small()
+            folder.begin(small_config(seed=3))
+        assert folder.config() == small_config()
 
 
 def test_rows_come_back_as_they_were(tmp_path: Path) -> None:

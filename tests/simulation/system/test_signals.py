@@ -17,7 +17,7 @@ from fedasd_fast.callbacks import Callback
 from fedasd_fast.simulation import Interrupted, Result, SimulationError, resume, simulate
 from fedasd_fast.simulation.storage import checkpoint
 from fedasd_fast.simulation.system.signals import StopRequests
-from tests.simulation.small_runs import assert_same, contents, small, timeless
+from tests.simulation.small_runs import assert_same, contents, small_config, without_times
 
 BOTH = (signal.SIGINT, signal.SIGTERM)
 
@@ -66,22 +66,22 @@ class Signalling(nn.Module):
 @pytest.mark.parametrize("method", ["fedavg+asd", "feddyn+asd"])
 def test_stops_within_a_step_and_loses_nothing(method: str, number: int, tmp_path: Path) -> None:
     with torch.random.fork_rng():
-        whole = simulate(small(method=method, sampling="fixed"), model=Signalling({}))
+        whole = simulate(small_config(method=method, sampling="fixed"), model=Signalling({}))
         model = Signalling({33: number})
     with pytest.raises(Interrupted, match=rf"stopped after round 3, nothing lost; .* `fedasd resume {tmp_path}`"):
-        simulate(small(method=method, sampling="fixed", out=str(tmp_path)), model=model)
+        simulate(small_config(method=method, sampling="fixed", out=str(tmp_path)), model=model)
     assert model.count.steps in (33, 34)
     assert [path.name[:13] for path in sorted((tmp_path / "checkpoint").iterdir())] == [
         "round-0000002",
         "round-0000003",
     ]
     result = resume(tmp_path, model=Signalling({}))
-    assert timeless(result.metrics) == timeless(whole.metrics)
+    assert without_times(result.metrics) == without_times(whole.metrics)
     assert all(torch.equal(result.models[name], whole.models[name]) for name in whole.models)
 
 
 def test_second_signal_stops_at_once(tmp_path: Path) -> None:
-    simulate(small(out=str(tmp_path / "whole")))
+    simulate(small_config(out=str(tmp_path / "whole")))
 
     class Impatient(Callback):
         def on_round(self, metrics: dict[str, Any]) -> None:
@@ -91,7 +91,7 @@ def test_second_signal_stops_at_once(tmp_path: Path) -> None:
                 raise AssertionError("was not stopped")
 
     with pytest.raises(KeyboardInterrupt, match=rf"stopped at once; `fedasd resume {tmp_path / 'run'}`"):
-        simulate(small(out=str(tmp_path / "run")), callbacks=[Impatient()])
+        simulate(small_config(out=str(tmp_path / "run")), callbacks=[Impatient()])
     assert len(checkpoint.load(tmp_path / "run" / "checkpoint")) == 1  # that of round 2: nothing more was written
     resume(tmp_path / "run")
     assert_same(contents(tmp_path / "run"), contents(tmp_path / "whole"))
@@ -103,7 +103,7 @@ def test_signal_after_the_last_step_lets_the_run_end(tmp_path: Path) -> None:
             if metrics["round"] == 7:
                 os.kill(os.getpid(), signal.SIGINT)
 
-    result = simulate(small(out=str(tmp_path)), callbacks=[Late()])
+    result = simulate(small_config(out=str(tmp_path)), callbacks=[Late()])
     assert len(result.metrics) == 7
 
 
@@ -117,7 +117,7 @@ def test_full_disk_when_stopping_is_not_hidden(tmp_path: Path, monkeypatch: pyte
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(Interrupted, match=r"stopped after round 1, but this could not be saved: no space; continue"):
-        simulate(small(out=str(tmp_path)), callbacks=[Stop()])
+        simulate(small_config(out=str(tmp_path)), callbacks=[Stop()])
 
 
 def test_error_in_a_callback_keeps_the_round(tmp_path: Path) -> None:
@@ -126,9 +126,9 @@ def test_error_in_a_callback_keeps_the_round(tmp_path: Path) -> None:
             if metrics["round"] == 3:
                 raise ZeroDivisionError
 
-    simulate(small(method="feddyn", out=str(tmp_path / "whole")))
+    simulate(small_config(method="feddyn", out=str(tmp_path / "whole")))
     with pytest.raises(ZeroDivisionError):
-        simulate(small(method="feddyn", out=str(tmp_path / "run")), callbacks=[Broken()])
+        simulate(small_config(method="feddyn", out=str(tmp_path / "run")), callbacks=[Broken()])
     assert checkpoint.load(tmp_path / "run" / "checkpoint")[0]["state"]["round"] == 3
     resume(tmp_path / "run")
     assert_same(contents(tmp_path / "run"), contents(tmp_path / "whole"))
@@ -136,7 +136,7 @@ def test_error_in_a_callback_keeps_the_round(tmp_path: Path) -> None:
 
 def test_outside_the_main_thread(tmp_path: Path) -> None:
     results: list[Result] = []
-    thread = threading.Thread(target=lambda: results.append(simulate(small(out=str(tmp_path)))))
+    thread = threading.Thread(target=lambda: results.append(simulate(small_config(out=str(tmp_path)))))
     thread.start()
     thread.join()
     assert len(results[0].metrics) == 7
@@ -166,5 +166,5 @@ def test_signals_are_left_alone_while_data_and_model_are_made(
 
     monkeypatch.setattr("fedasd_fast.simulation.context.federate", federate)
     with pytest.raises(ValueError, match="enough"):
-        simulate(small(out=str(tmp_path)))
+        simulate(small_config(out=str(tmp_path)))
     assert seen == [[handlers, handlers]]

@@ -16,7 +16,7 @@ from .seed_curves import run_labels
 
 
 @dataclass(frozen=True)
-class Experiment:
+class RunGroup:
     """Runs of one name, dataset and partition.  Those with the same label differ in their seed only."""
 
     title: str
@@ -42,13 +42,13 @@ class Experiment:
         return model_to_show(self.runs[0].config, example.model if example else "all")
 
 
-def group_runs(runs: Iterable[RecordedRun]) -> list[Experiment]:
+def group_runs(runs: Iterable[RecordedRun]) -> list[RunGroup]:
     groups: dict[tuple[str, str, str], list[RecordedRun]] = {}
     for run in runs:
         groups.setdefault((run.config.name, run.config.dataset, run.config.partition), []).append(run)
     names = [name for name, _, _ in groups]
     return [
-        Experiment(key[0] if names.count(key[0]) == 1 else ", ".join(key), _labelled(groups[key]))
+        RunGroup(key[0] if names.count(key[0]) == 1 else ", ".join(key), _labelled(groups[key]))
         for key in sorted(groups, key=lambda key: [_natural_order(word) for word in key])
     ]
 
