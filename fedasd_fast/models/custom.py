@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
@@ -56,7 +57,8 @@ def _find(path: str) -> Callable[..., Any]:
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())  # as `python -m` does; a console script does not
     try:
-        module = importlib.import_module(module_name)
+        with torch.random.fork_rng(devices=[]):  # a module that draws or seeds when first imported
+            module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"model = {path!r}: {error}; give the module as you would import it: installed, or in the current directory"
