@@ -14,9 +14,10 @@ from typing import Any
 from fedasd_fast import algorithms
 from fedasd_fast.common.schema import merge
 from fedasd_fast.config import from_dict, parse_overrides
-from fedasd_fast.simulation import executors, state
+from fedasd_fast.simulation import state
+from fedasd_fast.simulation.context import build_context
+from fedasd_fast.simulation.executors import local_executor
 from fedasd_fast.simulation.round import run_round
-from fedasd_fast.simulation.run import workplace
 
 SETTING: dict[str, Any] = dict(
     synthetic={"shape": [3, 32, 32], "classes": 100, "samples_per_client": 100, "test_samples": 100}, model="cnn_cifar",
@@ -29,16 +30,18 @@ def measure(methods: list[str], rounds: int, changes: dict[str, Any]) -> dict[st
     """Seconds of each method's rounds but the first."""
     now = {}
     for method in methods:
-        place = workplace(from_dict(merge(SETTING | {"method": method}, changes)), None, None, None)
-        now[method] = place, executors.local(place), state.first(place.config, place.method, place.initial)
+        context = build_context(from_dict(merge(SETTING | {"method": method}, changes)))
+        experiment = context.experiment
+        start = state.first(experiment.config, experiment.method, context.initial)
+        now[method] = context, local_executor(context), start
     seconds: dict[str, list[float]] = {method: [] for method in methods}
     for _ in range(rounds + 1):
-        for method, (place, executor, before) in now.items():
+        for method, (context, executor, before) in now.items():
             began = time.perf_counter()
-            after, _ = run_round(place, executor, before)
+            after, _ = run_round(context.experiment, executor, before)
             seconds[method].append(time.perf_counter() - began)
-            place.store.mark()
-            now[method] = place, executor, after
+            context.records.mark()
+            now[method] = context, executor, after
     return {method: values[1:] for method, values in seconds.items()}
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 KERNEL = re.compile(
-    r"(?P<kind>objective|build_cache)_kernelINS0_"
+    r"(?P<kind>objective|cross_entropy|build_cache)_kernelINS0_"
     r"(?:8WarpTeamI(?P<warp_type>[fd])Li(?P<lanes>\d+)ELi(?P<slots>\d+)EE|9BlockTeamI(?P<block_type>[fd])E)E"
     r"(?:Lb(?P<cached>[01])ELb(?P<kl>[01])E)?"
 )
@@ -117,7 +117,8 @@ def _describe(symbol: str) -> tuple[str, int | None, bool]:
     g = kernel.groupdict()
     double = (g["warp_type"] or g["block_type"]) == "d"
     row = f"{g['lanes']} lanes x {g['slots']}" if g["lanes"] else "block a row"
-    what = "cache" if g["kind"] == "build_cache" else "cached" if g["cached"] == "1" else "raw"
+    what = {"build_cache": "cache", "cross_entropy": "cross-entropy"}.get(g["kind"])
+    what = what or ("cached" if g["cached"] == "1" else "raw")
     loss = "" if g["kl"] is None else " kl" if g["kl"] == "1" else " reverse_kl, js"
     classes = int(g["lanes"]) * int(g["slots"]) if g["lanes"] else None
     return f"{what}{loss}, {'f64' if double else 'f32'}, {row}", classes, double

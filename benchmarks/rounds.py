@@ -19,7 +19,7 @@ import torch
 
 from fedasd_fast import presets
 from fedasd_fast.loss.teacher_cache import TeacherCache
-from fedasd_fast.simulation import run, simulate
+from fedasd_fast.simulation import runner, simulate
 from fedasd_fast.simulation.aggregation import fixed_point
 from fedasd_fast.simulation.client import fused_update, samples, trainer
 from fedasd_fast.simulation.client import local_step as steps
@@ -53,7 +53,7 @@ class Clock:
 
 
 TIMED_FUNCTIONS: list[tuple[Any, str, str]] = [
-    (run, "run_round", "other (Python, bookkeeping)"),
+    (runner, "run_round", "other (Python, bookkeeping)"),
     (base, "evaluate", "evaluation"),
     (samples, "to_float", "data: normalise"),
     (samples, "augment", "data: augment"),

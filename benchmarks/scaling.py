@@ -25,10 +25,10 @@ import torch.distributed
 import torch.multiprocessing
 
 from fedasd_fast.config import from_dict
-from fedasd_fast.simulation import executors, sampling, state
-from fedasd_fast.simulation.cohort import tasks
-from fedasd_fast.simulation.round import server_of
-from fedasd_fast.simulation.run import workplace
+from fedasd_fast.simulation import sampling, state
+from fedasd_fast.simulation.cohort import client_tasks, local_steps
+from fedasd_fast.simulation.context import build_context
+from fedasd_fast.simulation.executors import local_executor
 from fedasd_fast.simulation.storage.client_store import ClientStore
 from fedasd_fast.simulation.system.threads import threads
 
@@ -144,15 +144,15 @@ def all_reduce(world: int, repeats: int) -> list[float]:
 def training(setting: dict[str, Any], cohorts: tuple[int, ...], repeats: int) -> tuple[list[float], float]:
     """Seconds of rounds with so many clients, one thread, and the floating point operations of a client."""
     config = from_dict(setting | {"threads": 1})
-    place = workplace(config, None, None, None)
-    server = server_of(place, state.first(config, place.method, place.initial))
-    executor = executors.local(place)
-    todo = tasks(config, place.data, place.method, 0)
+    context = build_context(config)
+    server = context.experiment.server(state.first(config, context.experiment.method, context.initial))
+    executor = local_executor(context)
+    tasks = client_tasks(context.experiment, 0)
     seconds = []
     for cohort in cohorts:
-        part = [replace(task, weight=1 / cohort) for task in todo[:cohort]]
-        seconds.append(best(lambda part=part: (executor.run(server, part), place.store.rollback()), repeats))  # type: ignore[misc]
-    return seconds, place.expected_steps(todo[0]) * place.step_flops
+        part = [replace(task, weight=1 / cohort) for task in tasks[:cohort]]
+        seconds.append(best(lambda part=part: (executor.run(server, part), context.records.rollback()), repeats))  # type: ignore[misc]
+    return seconds, local_steps(context.experiment, tasks[0]) * context.step_flops
 
 
 def state_io(parameters: int, repeats: int) -> tuple[float, float]:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from .loss.label_prior import label_prior
     from .loss.module import ASDLoss
     from .loss.teacher_cache import TeacherCache
-    from .simulation import Result, resume, simulate
+    from .simulation.result import Result
+    from .simulation.simulate import resume, simulate
 
 _SUBMODULES = {
     "algorithms": ".algorithms",

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from fedasd_fast import simulate
-from fedasd_fast.analysis.opened import opened
+from fedasd_fast.analysis.loaded_run import opened
 from fedasd_fast.cli.main import main
-from fedasd_fast.report.runs import read
+from fedasd_fast.simulation.storage.recorded_run import read
 
-from .simulation.small import small
+from .simulation.small_runs import small
 
 DOCS = Path(__file__).parents[1] / "docs"
 GRIDS = sorted(path.parent for path in (DOCS / "results").glob("*/report.json"))
@@ -56,7 +56,7 @@ def test_takeover_finds_a_class_that_was_made_to_win(tmp_path: Path, capsys: pyt
     simulate(small(out=str(tmp_path / "run")))
     run = opened(tmp_path / "run")
     cloud = run.state.cloud.clone()
-    cloud[1 - run.place.data.num_classes] += 50  # the last layer's biases come last: that of class 1
+    cloud[1 - run.context.experiment.data.num_classes] += 50  # the last layer's biases come last: that of class 1
     capsys.readouterr()
     runpy.run_path(str(DOCS / "results" / "takeover.py"))["main"](replace(run, state=replace(run.state, cloud=cloud)))
     first, second, *changes = capsys.readouterr().out.splitlines()

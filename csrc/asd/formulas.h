@@ -1,4 +1,4 @@
-// The mathematics of one row, written once for every backend.
+// The formulas of the ASD loss for one row, written once for every backend.
 //
 //   s = softmax(t / tau)    the teacher (global model)       q = softmax(z / tau)    the student
 //   u = softmax(z)                                           h = softmax(t / tau_h)  for the entropy
@@ -21,8 +21,8 @@ FEDASD_HD V entropy(V log_sum, V sum, V moment, V tau_h) {
 
 // log of the un-normalised weight: alpha_i is proportional to exp(-b_h H_i) p[y_i]^(-b_p).
 template <class V>
-FEDASD_HD V log_weight(V entropy, V log_share, V entropy_power, V prior_power) {
-  return -(entropy * entropy_power) - log_share * prior_power;
+FEDASD_HD V log_weight(V entropy, V log_proportion, V entropy_power, V prior_power) {
+  return -(entropy * entropy_power) - log_proportion * prior_power;
 }
 
 // Divergences from row sums.  log s_c = t'_c/tau - log S_t and log q_c = z'_c/tau - log S_z, and

@@ -1,7 +1,9 @@
-// What every backend is given: plain pointers, element types and strides.  No torch, no CUDA headers.
+// Arguments of the loss for every backend: plain pointers, element types and strides.  No torch, no CUDA headers.
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 
 #include "host_device.h"
 #include "options.h"
@@ -11,8 +13,9 @@ namespace fedasd {
 enum class DType { f32, f64, bf16, f16 };
 FEDASD_HD int64_t size_of(DType type) { return type == DType::f64 ? 8 : type == DType::f32 ? 4 : 2; }
 
-// What the teacher's rows hold.  Logits belong to this batch; the other two come from a cache.
-enum class TeacherRows { logits, probabilities, log_probabilities };
+// What the teacher's rows hold.  Logits belong to this batch, the probabilities and their logarithms to a cache.
+// Without a teacher the objective is the cross-entropy alone, and asd_weight is 0.
+enum class TeacherRows { logits, probabilities, log_probabilities, none };
 
 // [rows, classes]; strides count elements.
 struct Matrix {
@@ -104,6 +107,12 @@ struct CacheProblem {
 inline Options effective(Options o, int64_t classes) {
   if (classes == 1) o.not_true = false;
   return o;
+}
+
+inline void check_teacher(const Problem& p) {
+  if (p.teacher_rows == TeacherRows::none && p.options.asd_weight != 0)
+    throw std::invalid_argument("asd_weight = " + std::to_string(p.options.asd_weight) +
+                                ", but there is no teacher; pass one, or 0 for the cross-entropy alone");
 }
 
 }  // namespace fedasd

@@ -1,3 +1,4 @@
+// The ASD objective and the teacher cache on the CPU: checks values, and runs the row passes on the caller's threads.
 #include "asd.h"
 
 #include <algorithm>
@@ -35,15 +36,16 @@ template <class... Parts>
 // Row numbers and the memory they live in.
 class RowMemory {
  public:
-  RowMemory(int64_t rows, RowNumbers& numbers) : memory_(new double[size_t(std::max<int64_t>(rows, 1) * RowNumbers::kArrays)]) {
+  RowMemory(int64_t rows, RowNumbers& numbers)
+      : memory_(new double[size_t(std::max<int64_t>(rows, 1) * RowNumbers::kArrays)]) {
     double* next = memory_.get();
     auto take = [&] { return std::exchange(next, next + rows); };
     static_assert(sizeof(int64_t) == sizeof(double), "labels share the block");
     numbers.label = reinterpret_cast<int64_t*>(take());
     numbers.teacher_row = reinterpret_cast<int64_t*>(take());
-    for (double** field : {&numbers.weight, &numbers.teacher_shift, &numbers.teacher_sum, &numbers.entropy_sum,
-                           &numbers.entropy_moment, &numbers.constant, &numbers.student_sum, &numbers.ce_sum,
-                           &numbers.ce_margin, &numbers.cross})
+    for (double** field :
+         {&numbers.weight, &numbers.teacher_shift, &numbers.teacher_sum, &numbers.entropy_sum, &numbers.entropy_moment,
+          &numbers.constant, &numbers.student_sum, &numbers.ce_sum, &numbers.ce_margin, &numbers.cross})
       *field = take();
   }
 
@@ -51,24 +53,27 @@ class RowMemory {
   std::unique_ptr<double[]> memory_;
 };
 
-int64_t read_label(const Integers& targets, int64_t clients, int64_t k, int64_t i, int64_t classes, int64_t ignore_index) {
+int64_t read_label(const Integers& targets, int64_t clients, int64_t k, int64_t i, int64_t classes,
+                   int64_t ignore_index) {
   const int64_t label = targets.at(k, i);
   if (label == ignore_index) return -1;
   if (label < 0 || label >= classes)
-    refuse(place("targets", clients, k, i), " = ", label, " is neither a class in [0, ", classes, ") nor ignore_index = ",
-           ignore_index, "; check the labels or num_classes of the model");
+    refuse(place("targets", clients, k, i), " = ", label, " is neither a class in [0, ", classes,
+           ") nor ignore_index = ", ignore_index, "; check the labels or num_classes of the model");
   return label;
 }
 
-double read_log_share(const Numbers& prior, int64_t clients, int64_t k, int64_t i, int64_t label) {
-  const double share = prior.at(k, label);
-  if (!(share > 0) || std::isinf(share))
-    refuse(place("label_prior", clients, k, label), " = ", share, ", but the label occurs (", place("targets", clients, k, i), " = ",
-           label, "); a share must be positive: use label_prior(targets, num_classes) over the client's whole training set");
-  return std::log(share);
+double read_log_proportion(const Numbers& prior, int64_t clients, int64_t k, int64_t i, int64_t label) {
+  const double proportion = prior.at(k, label);
+  if (!(proportion > 0) || std::isinf(proportion))
+    refuse(
+        place("label_prior", clients, k, label), " = ", proportion, ", but the label occurs (",
+        place("targets", clients, k, i), " = ", label,
+        "); a proportion must be positive: use label_prior(targets, num_classes) over the client's whole training set");
+  return std::log(proportion);
 }
 
-// Labels, shares and cache rows of client k: all the checks that need values, and O(batch).
+// Labels, label proportions and cache rows of client k, with all checks that need values: O(batch).
 void read_rows(const Problem& p, int64_t k, Client& c) {
   const Options& o = p.options;
   c.valid = 0;
@@ -79,8 +84,9 @@ void read_rows(const Problem& p, int64_t k, Client& c) {
     c.rows.weight[i] = c.rows.constant[i] = 0;
     if (label < 0) continue;
     ++c.valid;
+    if (p.teacher_rows == TeacherRows::none) continue;
     if (p.teacher_rows == TeacherRows::logits) {
-      if (o.adaptive) c.rows.weight[i] = read_log_share(p.label_prior, p.clients, k, i, label);
+      if (o.adaptive) c.rows.weight[i] = read_log_proportion(p.label_prior, p.clients, k, i, label);
       continue;
     }
     const int64_t row = p.rows.at(k, i);
@@ -88,7 +94,8 @@ void read_rows(const Problem& p, int64_t k, Client& c) {
       refuse(place("rows", p.clients, k, i), " = ", row, " is outside the teacher cache's [0, ", p.cached, ")");
     if (p.cache_targets.at(k, row) != label)
       refuse(place("targets", p.clients, k, i), " = ", label, ", but the teacher cache was built with label ",
-             p.cache_targets.at(k, row), " for row ", row, "; build the cache from these labels, or pass the matching rows");
+             p.cache_targets.at(k, row), " for row ", row,
+             "; build the cache from these labels, or pass the matching rows");
     c.rows.teacher_row[i] = row;
     if (o.divergence == Divergence::kl) c.rows.constant[i] = p.cache_constant.at(k, row);
     c.rows.weight[i] = p.cache_log_weight.at(k, row);
@@ -100,7 +107,8 @@ void check_reverse_kl(const Problem& p, int64_t k, const Client& c) {
   if (p.teacher_rows != TeacherRows::probabilities || p.options.divergence != Divergence::reverse_kl) return;
   for (int64_t i = 0; i < p.batch; ++i)
     if (c.rows.label[i] >= 0 && std::isinf(c.rows.cross[i]))
-      refuse("the teacher cache holds a probability of 0 in row ", c.rows.teacher_row[i], " where ", place("student_logits", p.clients, k, i),
+      refuse("the teacher cache holds a probability of 0 in row ", c.rows.teacher_row[i], " where ",
+             place("student_logits", p.clients, k, i),
              " does not, and reverse_kl needs its logarithm; build the cache with log_rows=True");
 }
 
@@ -119,7 +127,8 @@ void over_clients(const Parallel& parallel, int64_t clients, int64_t elements, F
     for (int64_t k = 0; k < clients; ++k) f(k, &parallel);
     return;
   }
-  parallel.run(clients, std::max<int64_t>(1, kGrainElements / std::max<int64_t>(elements, 1)), [&](int64_t begin, int64_t end) {
+  parallel.run(clients, std::max<int64_t>(1, kGrainElements / std::max<int64_t>(elements, 1)),
+               [&](int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k) f(k, nullptr);
   });
 }
@@ -127,6 +136,7 @@ void over_clients(const Parallel& parallel, int64_t clients, int64_t elements, F
 }  // namespace
 
 void loss_and_gradient(const Problem& p, const Parallel& parallel) {
+  check_teacher(p);
   const Kernels& run = kernels();
   const Options o = effective(p.options, p.classes);
   over_clients(parallel, p.clients, p.batch * p.classes, [&](int64_t k, const Parallel* rows_parallel) {
@@ -135,16 +145,20 @@ void loss_and_gradient(const Problem& p, const Parallel& parallel) {
     c.batch = p.batch;
     c.classes = p.classes;
     c.student = p.student.client(k);
-    c.teacher = p.teacher.client(k);
+    if (p.teacher_rows != TeacherRows::none) c.teacher = p.teacher.client(k);
     c.teacher_rows = p.teacher_rows;
     if (p.gradient) c.gradient = static_cast<char*>(p.gradient) + k * p.batch * p.classes * size_of(c.student.type);
     read_rows(p, k, c);
-    if (p.teacher_rows == TeacherRows::logits)
-      over_rows(rows_parallel, p.batch, p.classes, [&](int64_t b, int64_t e) { run.teacher_rows(c, o, b, e); });
-    run.normalise(c, o);
-    over_rows(rows_parallel, p.batch, p.classes, [&](int64_t b, int64_t e) { run.student_rows(c, o, b, e); });
-    check_reverse_kl(p, k, c);
-    p.loss.set(k, run.finish(c, o));
+    if (p.teacher_rows == TeacherRows::none) {
+      over_rows(rows_parallel, p.batch, p.classes, [&](int64_t b, int64_t e) { run.cross_entropy_rows(c, o, b, e); });
+    } else {
+      if (p.teacher_rows == TeacherRows::logits)
+        over_rows(rows_parallel, p.batch, p.classes, [&](int64_t b, int64_t e) { run.teacher_rows(c, o, b, e); });
+      run.normalise(c, o);
+      over_rows(rows_parallel, p.batch, p.classes, [&](int64_t b, int64_t e) { run.student_rows(c, o, b, e); });
+      check_reverse_kl(p, k, c);
+    }
+    p.loss.set(k, run.loss(c, o));
   });
 }
 
@@ -162,7 +176,7 @@ void build_cache(const CacheProblem& p, const Parallel& parallel) {
       const int64_t label = read_label(p.targets, p.clients, k, i, p.classes, o.ignore_index);
       c.rows.label[i] = label;
       c.rows.teacher_row[i] = i;
-      c.rows.weight[i] = label < 0 ? 0 : read_log_share(p.label_prior, p.clients, k, i, label);
+      c.rows.weight[i] = label < 0 ? 0 : read_log_proportion(p.label_prior, p.clients, k, i, label);
     }
     CacheRows rows = p.rows;
     rows.data = static_cast<char*>(rows.data) + k * p.samples * p.classes * size_of(rows.type);

@@ -1,4 +1,4 @@
-// How a caller lends its threads.
+// The caller's thread pool, as the CPU kernels use it.
 #pragma once
 
 #include <cstdint>

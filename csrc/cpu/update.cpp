@@ -1,3 +1,4 @@
+// The client update on the CPU: norms in a fixed order, and elements on the caller's threads.
 #include "update.h"
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 namespace fedasd::cpu {
 namespace {
 
-// A sum of squares is one number for each block, added in their order: whoever computed them, the bits are the same.
+// A sum of squares is one number for each block, added in the order of the blocks: the bits do not depend on threads.
 constexpr int64_t kBlock = 1 << 12;
 // About 20 microseconds of work: below that, waking a thread costs more than it saves.
 constexpr int64_t kGrain = 1 << 16;
@@ -56,7 +57,8 @@ double norm(const UpdateKernels& run, const ClientUpdate& c, int64_t size, const
   return std::sqrt(sum);
 }
 
-// Forwards, like the first pass: what backwards would find in the caches, the prefetcher's new start at each block costs.
+// Forwards, like the first pass.  Backwards would find more in the caches, but the prefetcher would start anew at each
+// block, which costs as much.
 template <class F>
 void over_elements(const Parallel* parallel, int64_t size, F f) {
   over_blocks(parallel, size, [&](int64_t begin, int64_t end) { f(begin * kBlock, std::min(size, end * kBlock)); });
@@ -105,7 +107,8 @@ void accumulate(const Accumulation& p, const Parallel& parallel) {
   const UpdateKernels& run = kernels().update;
   auto range = [&](int64_t begin, int64_t end) { run.accumulate(p, begin, end); };
   // All clients of an element on one thread: sums of integers are the same in any order.
-  if (worth_threads(&parallel, p.clients * p.size)) parallel.run(p.size, std::max<int64_t>(1, kGrain / std::max<int64_t>(p.clients, 1)), range);
+  if (worth_threads(&parallel, p.clients * p.size))
+    parallel.run(p.size, std::max<int64_t>(1, kGrain / std::max<int64_t>(p.clients, 1)), range);
   else range(0, p.size);
 }
 

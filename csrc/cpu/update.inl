@@ -1,4 +1,4 @@
-// The passes of the client update over a range of one client's elements; included by isa.h.
+// The client update over a range of one client's elements, with SIMD.  Included by isa.inl.
 //
 // Every array is read and written where it lies: no alignment is asked for, and nothing beyond the range is touched.
 
@@ -51,7 +51,7 @@ inline auto with_flag(bool flag, F f) {
   return flag ? f(std::true_type{}) : f(std::false_type{});
 }
 
-// In double: a float sum loses digits over millions of parameters, and the square of a float may be none.
+// In double: a float sum loses digits over millions of parameters, and the square of a float may overflow.
 inline double squares(const ClientUpdate& c, int64_t begin, int64_t end) {
   auto sum = [&](auto zero, auto has_quadratic, auto has_linear) {
     using T = decltype(zero);
@@ -84,7 +84,8 @@ inline void step(const ClientUpdate& c, int64_t begin, int64_t end) {
     using T = decltype(zero);
     T *w = static_cast<T*>(c.w), *velocity = static_cast<T*>(c.velocity);
     const T *g = static_cast<const T*>(c.g), *v = static_cast<const T*>(c.linear);
-    const T quadratic = T(c.quadratic), factor = T(c.factor), decay = T(c.decay), momentum = T(c.momentum), lr = T(c.lr);
+    const T quadratic = T(c.quadratic), factor = T(c.factor), decay = T(c.decay), momentum = T(c.momentum),
+            lr = T(c.lr);
     over_vectors<kLanes<T>>(begin, end, [&](int64_t i, auto n) {
       const Vec<T> at = read(w + i, n);
       Vec<T> u = with_quadratic(read(g + i, n), at, quadratic);
@@ -98,9 +99,8 @@ inline void step(const ClientUpdate& c, int64_t begin, int64_t end) {
     });
   };
   with_element(c.type, [&](auto zero) {
-    with_flag(c.linear, [&](auto linear) {
-      with_flag(c.velocity, [&](auto velocity) { run(zero, linear, velocity); });
-    });
+    with_flag(c.linear,
+              [&](auto linear) { with_flag(c.velocity, [&](auto velocity) { run(zero, linear, velocity); }); });
   });
 }
 
@@ -147,7 +147,7 @@ inline UnsignedBits<double> nearest_integer(Vec<double> x) {
 #endif
 }
 
-// Elements in pieces that stay in the first cache with their totals, whatever the number of clients.
+// In pieces whose totals stay in the L1 cache, whatever the number of clients.
 inline void accumulate(const Accumulation& a, int64_t begin, int64_t end) {
   constexpr int64_t lanes = kLanes<double>, piece = 1024;
   uint64_t* total = reinterpret_cast<uint64_t*>(a.total);  // wraps around like torch's

@@ -1,4 +1,4 @@
-// What a CPU kernel of the client update is given: one client, and a range of its elements.
+// Arguments of the CPU kernels of the client update: one client, and a range of its elements.
 #pragma once
 
 #include <cstdint>

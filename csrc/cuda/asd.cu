@@ -1,11 +1,12 @@
-#include "asd.h"
+// Host side of the loss on a GPU: chooses kernel, blocks and threads, and launches.
+#include "api.h"
 
 #include <algorithm>
 #include <atomic>
 #include <random>
 
-#include "kernels.h"
-#include "launch.cuh"
+#include "kernels.cuh"
+#include "platform.cuh"
 
 namespace fedasd::cuda {
 namespace {
@@ -39,16 +40,27 @@ Shape shape_of(const Kernel<P>& kernel, int64_t classes, int64_t rows, int max_t
 }
 
 template <class T>
+Kernel<Parameters<T>> kernel_of(const Problem& problem) {
+  const bool kl = problem.options.divergence == Divergence::kl;
+  switch (problem.teacher_rows) {
+    case TeacherRows::none: return cross_entropy_of<T>(problem.classes);
+    case TeacherRows::logits: return objective_of<T, false>(problem.classes, kl);
+    default: return objective_of<T, true>(problem.classes, kl);
+  }
+}
+
+template <class T>
 void run(const Problem& problem, const Allocate& allocate, cudaStream_t stream) {
-  const bool cached = problem.teacher_rows != TeacherRows::logits, kl = problem.options.divergence == Divergence::kl;
+  const bool raw = problem.teacher_rows == TeacherRows::logits;
   const int64_t clients = problem.clients, batch = problem.batch;
-  const auto kernel = cached ? objective_of<T, true>(problem.classes, kl) : objective_of<T, false>(problem.classes, kl);
+  const auto kernel = kernel_of<T>(problem);
   Parameters<T> p(problem);
 
   Shape shape = shape_of(kernel, problem.classes, batch, kernel.max_threads);
   bool cooperative = true;
   if (ceil_div(batch, shape.rows) > (kernel.lanes ? kRoundsOfOneBlock : 1)) {
-    const Shape shared = shape_of(kernel, problem.classes, batch, std::min(kernel.max_threads, kernel.lanes ? kThreads : kernel.max_threads));
+    const Shape shared = shape_of(kernel, problem.classes, batch,
+                                  std::min(kernel.max_threads, kernel.lanes ? kThreads : kernel.max_threads));
     // All blocks run at once, which the grid barrier needs; and more blocks than that would only repeat the
     // summing of weights.
     const DeviceLimits limits = device_limits(kernel.run, shared.threads);
@@ -60,19 +72,21 @@ void run(const Problem& problem, const Allocate& allocate, cudaStream_t stream) 
     }
   }
 
-  const int64_t shares = p.blocks_per_client > 1 ? clients * p.blocks_per_client : 0, rows = cached ? 0 : clients * batch;
-  if (shares + rows > 0) {
-    void* const memory = allocate(size_t(shares) * (sizeof(double) + sizeof(p.stamp_value)) + size_t(rows) * 3 * sizeof(T));
+  const int64_t partials = p.blocks_per_client > 1 ? clients * p.blocks_per_client : 0,
+                rows = raw ? clients * batch : 0;
+  if (partials + rows > 0) {
+    void* const memory =
+        allocate(size_t(partials) * (sizeof(double) + sizeof(p.stamp_value)) + size_t(rows) * 3 * sizeof(T));
     p.partial_loss = static_cast<double*>(memory);  // what needs most alignment comes first
-    p.stamp = reinterpret_cast<unsigned long long*>(p.partial_loss + shares);
+    p.stamp = reinterpret_cast<unsigned long long*>(p.partial_loss + partials);
     p.stamp_value = new_stamp();
-    p.log_weight = reinterpret_cast<T*>(p.stamp + shares);
+    p.log_weight = reinterpret_cast<T*>(p.stamp + partials);
     p.teacher_shift = p.log_weight + rows;
     p.teacher_sum = p.teacher_shift + rows;
   }
 
   const int64_t blocks = clients * p.blocks_per_client;
-  const bool grid_barrier = !cached && p.blocks_per_client > 1;
+  const bool grid_barrier = raw && p.blocks_per_client > 1;
   if (grid_barrier && !cooperative) {
     // No cooperative launch on this device (some virtual GPUs): the end of the first launch is the barrier.
     for (Phases phases : {Phases::teacher, Phases::student}) {
@@ -88,19 +102,24 @@ template <class T>
 void build(const CacheProblem& problem, cudaStream_t stream) {
   const auto kernel = build_cache_of<T>(problem.classes);
   const int64_t rows = problem.clients * problem.samples;
-  const Shape shape = shape_of(kernel, problem.classes, rows, std::min(kernel.max_threads, kernel.lanes ? kThreads : kernel.max_threads));
+  const Shape shape = shape_of(kernel, problem.classes, rows,
+                               std::min(kernel.max_threads, kernel.lanes ? kThreads : kernel.max_threads));
   const int64_t resident = device_limits(kernel.run, shape.threads).resident_blocks;
-  launch(kernel.run, std::min(ceil_div(rows, shape.rows), resident), shape.threads, false, stream, CacheParameters<T>(problem));
+  launch(kernel.run, std::min(ceil_div(rows, shape.rows), resident), shape.threads, false, stream,
+         CacheParameters<T>(problem));
 }
 
 // Rows and classes are counted in 32 bits (places in memory in 64), so that rows leave more registers free.
 void check_size(int64_t size, const char* what) {
-  if (size > INT32_MAX / 2) throw std::runtime_error("fedasd_fast: " + std::to_string(size) + ' ' + what + "; one call takes at most 1073741823");
+  if (size > INT32_MAX / 2)
+    throw std::runtime_error("fedasd_fast: " + std::to_string(size) + ' ' + what +
+                             "; one call takes at most 1073741823");
 }
 
 }  // namespace
 
 void loss_and_gradient(const Problem& problem, const Allocate& allocate, cudaStream_t stream) {
+  check_teacher(problem);
   check_size(problem.clients, "clients");
   check_size(problem.batch, "rows of a client");
   check_size(problem.cached, "cached rows of a client");

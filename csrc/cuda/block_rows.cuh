@@ -1,4 +1,4 @@
-// Rows of more than 1024 classes: a block a row, which it reads once for each pass.
+// A whole block as the team for rows of more than 1024 classes: it reads the row once for each pass.
 #pragma once
 
 #include "elements.cuh"
@@ -10,12 +10,13 @@ namespace fedasd::cuda {
 template <class T_>
 struct BlockTeam {
   using T = T_;
-  static constexpr int kChunk = sizeof(T) == sizeof(double) ? 4 : 8;  // 16 bytes of a half type, two accesses of float or double
+  // 16 bytes of a half type, two accesses of float or double.
+  static constexpr int kChunk = sizeof(T) == sizeof(double) ? 4 : 8;
   static constexpr int kMaxThreads = sizeof(T) == sizeof(double) ? 256 : 512, kMinBlocks = 1;
   static constexpr bool kLong = true;
   struct Shared {
-    BlockRoom<T, 1> one;
-    BlockRoom<T, 3> three;
+    BlockScratch<T, 1> one;
+    BlockScratch<T, 3> three;
   };
 
   Shared& shared;
@@ -24,7 +25,7 @@ struct BlockTeam {
   int excluded_student = -1, excluded_teacher = -1;
   T student_pad = 0, teacher_pad = 0;
 
-  __device__ __forceinline__ explicit BlockTeam(Shared& room) : shared(room) {}
+  __device__ __forceinline__ explicit BlockTeam(Shared& scratch) : shared(scratch) {}
   __device__ __forceinline__ bool leader() const { return threadIdx.x == 0; }
   __device__ __forceinline__ int teams() const { return 1; }
   __device__ __forceinline__ int index() const { return 0; }
@@ -51,17 +52,17 @@ struct BlockTeam {
     return one[0];
   }
 
-  template <bool moment>
+  template <SoftmaxSums sums>
   __device__ __forceinline__ Softmax<T> student_softmax(T scale, T other_scale) {
-    return softmax<moment>(student, excluded_student, scale, other_scale);
+    return softmax<sums>(student, excluded_student, scale, other_scale);
   }
-  template <bool moment>
+  template <SoftmaxSums sums>
   __device__ __forceinline__ Softmax<T> teacher_softmax(T scale, T other_scale) {
-    return softmax<moment>(teacher, excluded_teacher, scale, other_scale);
+    return softmax<sums>(teacher, excluded_teacher, scale, other_scale);
   }
 
   // Online: every thread keeps sums over its own running maximum, and they meet on the row's at the end.
-  template <bool moment>
+  template <SoftmaxSums sums>
   __device__ __forceinline__ Softmax<T> softmax(const RowView& row, int excluded, T scale, T other_scale) {
     Softmax<T> s;
     const bool aligned = span.template aligned<kChunk>(row.data, row.type, row.stride);
@@ -77,19 +78,23 @@ struct BlockTeam {
           if (x[i] != x[i]) s.other_sum = s.sum = x[i];
         return;
       }
-      s.template raise<moment>(top, scale, other_scale);
+      s.template raise<sums>(top, scale, other_scale);
       Softmax<T> chunk;  // summed on its own first: fewer roundings in the long sum
       chunk.shift = top;
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) chunk.template add<moment>(x[i], scale, other_scale);
+      for (int i = 0; i < kChunk; ++i) chunk.template add<sums>(x[i], scale, other_scale);
       s.sum += chunk.sum;
       s.other_sum += chunk.other_sum;
-      if constexpr (moment) s.other_moment += chunk.other_moment;
+      if constexpr (sums == SoftmaxSums::two_and_moment) s.other_moment += chunk.other_moment;
     });
-    s.template raise<moment>(max(s.shift), scale, other_scale);
-    T sums[3] = {s.sum, s.other_sum, s.other_moment};
-    block_reduce(sums, shared.three, T(0), Add{});
-    s.sum = sums[0], s.other_sum = sums[1], s.other_moment = sums[2];
+    s.template raise<sums>(max(s.shift), scale, other_scale);
+    if constexpr (sums == SoftmaxSums::one) {
+      s.sum = sum(s.sum);
+    } else {
+      T all[3] = {s.sum, s.other_sum, s.other_moment};
+      block_reduce(all, shared.three, T(0), Add{});
+      s.sum = all[0], s.other_sum = all[1], s.other_moment = all[2];
+    }
     return s;
   }
 
@@ -115,7 +120,7 @@ struct BlockTeam {
     auto read = [&](T(&x)[kChunk], int c) { load(x, student, aligned, c, excluded_student, student_pad); };
     each_chunk(read, [&](T(&x)[kChunk], int c) {
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) x[i] = f(x[i]);
+      for (int i = 0; i < kChunk; ++i) x[i] = f(x[i], c + i);
       put(out, type, x, c);
     });
   }

@@ -1,4 +1,6 @@
 // The objective with a cached teacher, float arithmetic.
-#include "select.cuh"
+#include "objective.cuh"
 
-template fedasd::cuda::Kernel<fedasd::cuda::Parameters<float>> fedasd::cuda::objective_of<float, true>(int64_t, bool);
+namespace fedasd::cuda {
+template Kernel<Parameters<float>> objective_of<float, true>(int64_t, bool);
+}  // namespace fedasd::cuda

@@ -1,4 +1,6 @@
 // The objective with a cached teacher, double arithmetic.
-#include "select.cuh"
+#include "objective.cuh"
 
-template fedasd::cuda::Kernel<fedasd::cuda::Parameters<double>> fedasd::cuda::objective_of<double, true>(int64_t, bool);
+namespace fedasd::cuda {
+template Kernel<Parameters<double>> objective_of<double, true>(int64_t, bool);
+}  // namespace fedasd::cuda

@@ -1,5 +1,5 @@
-// CUDA as the kernels use it.  The host executor (csrc/host_cuda) has headers of the same names, so that
-// every other file here compiles unchanged with nvcc and with a C++ compiler.
+// CUDA as the kernels use it: intrinsics, arithmetic, launches.  The host executor (csrc/host_cuda) has headers of the
+// same names, so that every other file here compiles unchanged with nvcc and with a C++ compiler.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -8,6 +8,8 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 
 #if defined(__CUDACC__)
 // Shared memory of a block.
@@ -50,6 +52,57 @@ __device__ __noinline__ inline double exp_2(double x) { return exp2(x); }
 __device__ __noinline__ inline double log_e(double x) { return log(x); }
 // Like the CPU's: a NaN never becomes the maximum, it spoils the sums instead.
 template <class T>
-__device__ __forceinline__ T larger(T a, T b) { return b > a ? b : a; }
+__device__ __forceinline__ T larger(T a, T b) {
+  return b > a ? b : a;
+}
+
+// How many blocks of a kernel the device holds at once.
+struct DeviceLimits {
+  int64_t resident_blocks;
+  bool cooperative;
+};
+
+#if defined(__CUDACC__)
+
+inline void check(cudaError_t error, const char* what) {
+  if (error != cudaSuccess)
+    throw std::runtime_error(std::string("fedasd_fast: ") + what + ": " + cudaGetErrorString(error));
+}
+
+// Host arithmetic of well under a microsecond each, allowed during stream capture.
+template <class P>
+DeviceLimits device_limits(void (*kernel)(P), int threads) {
+  int device = 0, multiprocessors = 0, cooperative = 0, blocks = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
+  check(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device), "cudaDeviceGetAttribute");
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0), "occupancy");
+  return {int64_t(multiprocessors) * blocks, cooperative != 0};
+}
+
+template <class P>
+void launch(void (*kernel)(P), int64_t blocks, int threads, bool cooperative, cudaStream_t stream, P parameters) {
+  void* arguments[] = {&parameters};
+  const auto run = reinterpret_cast<const void*>(kernel);
+  const dim3 grid(static_cast<unsigned>(blocks)), block(static_cast<unsigned>(threads));
+  check(cooperative ? cudaLaunchCooperativeKernel(run, grid, block, arguments, 0, stream)
+                    : cudaLaunchKernel(run, grid, block, arguments, 0, stream),
+        "launch");
+}
+
+#else  // the host executor
+
+template <class P>
+DeviceLimits device_limits(void (*)(P), int) {
+  const host_cuda::Device& device = host_cuda::device();
+  return {int64_t(device.multiprocessors) * device.blocks_per_multiprocessor, device.cooperative};
+}
+
+template <class P>
+void launch(void (*kernel)(P), int64_t blocks, int threads, bool cooperative, cudaStream_t, P parameters) {
+  host_cuda::launch(kernel, dim3(unsigned(blocks)), dim3(unsigned(threads)), cooperative, parameters);
+}
+
+#endif
 
 }  // namespace fedasd::cuda

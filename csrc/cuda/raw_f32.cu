@@ -1,4 +1,6 @@
 // The objective with the teacher's logits, float arithmetic.
-#include "select.cuh"
+#include "objective.cuh"
 
-template fedasd::cuda::Kernel<fedasd::cuda::Parameters<float>> fedasd::cuda::objective_of<float, false>(int64_t, bool);
+namespace fedasd::cuda {
+template Kernel<Parameters<float>> objective_of<float, false>(int64_t, bool);
+}  // namespace fedasd::cuda

@@ -22,34 +22,39 @@ __device__ __forceinline__ T group_reduce(unsigned mask, T x, F combine) {
 
 struct Add {
   template <class T>
-  __device__ __forceinline__ T operator()(T a, T b) const { return a + b; }
+  __device__ __forceinline__ T operator()(T a, T b) const {
+    return a + b;
+  }
 };
 struct Larger {
   template <class T>
-  __device__ __forceinline__ T operator()(T a, T b) const { return b > a ? b : a; }
+  __device__ __forceinline__ T operator()(T a, T b) const {
+    return b > a ? b : a;
+  }
 };
 
-// Room for the warps' values of `n` reductions at once.
+// Shared memory for the warps' values of `n` reductions at once.
 template <class T, int n>
-struct BlockRoom {
+struct BlockScratch {
   T of_warp[n][kMaxWarps];
 };
 
 // Over the whole block, n values at once; every thread gets the results.  Every thread must call it.
 template <class T, int n, class F>
-__device__ __forceinline__ void block_reduce(T (&x)[n], BlockRoom<T, n>& room, T identity, F combine) {
+__device__ __forceinline__ void block_reduce(T (&x)[n], BlockScratch<T, n>& scratch, T identity, F combine) {
   const int lane = int(threadIdx.x) % kWarp, warp = int(threadIdx.x) / kWarp, warps = int(blockDim.x) / kWarp;
-  // Hazard (write after read): a slow warp may still be reading `room` from the previous reduction.
+  // Hazard (write after read): a slow warp may still be reading `scratch` from the previous reduction.
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < n; ++i) {
     x[i] = group_reduce<kWarp>(~0u, x[i], combine);
-    if (lane == 0) room.of_warp[i][warp] = x[i];
+    if (lane == 0) scratch.of_warp[i][warp] = x[i];
   }
   // Hazard (read after write): the other warps' values are there only once all warps have arrived.
   __syncthreads();
 #pragma unroll
-  for (int i = 0; i < n; ++i) x[i] = group_reduce<kWarp>(~0u, lane < warps ? room.of_warp[i][lane] : identity, combine);
+  for (int i = 0; i < n; ++i)
+    x[i] = group_reduce<kWarp>(~0u, lane < warps ? scratch.of_warp[i][lane] : identity, combine);
 }
 
 }  // namespace fedasd::cuda

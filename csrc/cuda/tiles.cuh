@@ -1,4 +1,4 @@
-// Row length -> team.  A row of C classes takes the first tile that holds it.
+// Which team of threads computes a row of a given length: the first tile that holds it.
 #pragma once
 
 #include "block_rows.cuh"

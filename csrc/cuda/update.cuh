@@ -1,8 +1,8 @@
-// The client update: for each client a norm, then a pass over its elements.
+// Kernels of the client update: for each client a norm, then a pass over its elements.
 //
-// A client's elements are cut into chunks whose length depends on nothing but their number.  The squares of a chunk give
-// one sum, and the norm is the sum of those, in the same order everywhere: its bits depend neither on the number of
-// blocks, nor on alignment, nor on the other clients of the call.  Every block takes a range of all clients' chunks.
+// A client's elements are cut into chunks whose length depends on nothing but their number.  The squares of a chunk
+// give one sum, and the norm is the sum of those, in the same order everywhere: its bits depend neither on the number
+// of blocks, nor on alignment, nor on the other clients of the call.  Every block takes a range of all clients' chunks.
 #pragma once
 
 #include <cstring>
@@ -71,8 +71,8 @@ struct StepRow {
       : w(static_cast<T*>(p.w.client(k, p.type))),
         velocity(p.velocity.data ? static_cast<T*>(p.velocity.client(k, p.type)) : nullptr),
         g(static_cast<const T*>(p.g.client(k, p.type))),
-        linear(p.linear.data ? static_cast<const T*>(p.linear.client(k, p.type)) : nullptr), size(p.size), quadratic(T(p.quadratic)),
-        factor(1), decay(T(p.decay.at(k))), momentum(T(p.momentum)) {
+        linear(p.linear.data ? static_cast<const T*>(p.linear.client(k, p.type)) : nullptr), size(p.size),
+        quadratic(T(p.quadratic)), factor(1), decay(T(p.decay.at(k))), momentum(T(p.momentum)) {
     const double rate = p.lr.at(k);
     const bool lr_is_finite_and_not_negative = rate >= 0 && rate - rate == 0;
     FEDASD_DEVICE_ASSERT(lr_is_finite_and_not_negative);
@@ -142,9 +142,12 @@ struct AscentRow {
 
   __device__ __forceinline__ AscentRow(const Ascent& p, int64_t k)
       : w(static_cast<T*>(p.w.client(k, p.type))), saved(static_cast<T*>(p.saved.client(k, p.type))),
-        g(static_cast<const T*>(p.g.client(k, p.type))), size(p.size), factor(0), wide(is_wide(w) && is_wide(saved) && is_wide(g)) {}
+        g(static_cast<const T*>(p.g.client(k, p.type))), size(p.size), factor(0),
+        wide(is_wide(w) && is_wide(saved) && is_wide(g)) {}
 
-  __device__ __forceinline__ void set_norm(const Ascent& p, double norm) { factor = T(ascent_factor(norm, p.rho, p.epsilon)); }
+  __device__ __forceinline__ void set_norm(const Ascent& p, double norm) {
+    factor = T(ascent_factor(norm, p.rho, p.epsilon));
+  }
   static __device__ __forceinline__ void report(const Ascent&, int64_t, double) {}
 
   __device__ __forceinline__ double squares(int64_t i) const {
@@ -179,8 +182,8 @@ struct UpdateParameters {
 
 template <class Row>
 __global__ void __launch_bounds__(kUpdateThreads) update_kernel(const UpdateParameters<typename Row::Problem> p) {
-  using Room = BlockRoom<double, 1>;
-  FEDASD_SHARED(Room, room);
+  using Scratch = BlockScratch<double, 1>;
+  FEDASD_SHARED(Scratch, scratch);
   const auto& problem = p.problem;
   // This block's range: as many chunks as any other's, or one more.
   const int all = int(problem.clients) * p.chunks, block = int(blockIdx.x), blocks = int(gridDim.x);
@@ -200,7 +203,7 @@ __global__ void __launch_bounds__(kUpdateThreads) update_kernel(const UpdatePara
         const int64_t last = end_of(task % p.chunks);
 #pragma unroll 2
         for (int64_t i = first_of(task % p.chunks); i < last; i += step) sum[0] += row.squares(i);
-        block_reduce(sum, room, 0.0, Add{});
+        block_reduce(sum, scratch, 0.0, Add{});
         if (threadIdx.x == 0) p.sums[task] = sum[0];
       }
       if (p.passes == Passes::norms) return;
@@ -219,7 +222,7 @@ __global__ void __launch_bounds__(kUpdateThreads) update_kernel(const UpdatePara
     if (p.with_norm && client != known && !row.finished) {
       double sum[1] = {0};
       for (int c = int(threadIdx.x); c < p.chunks; c += kUpdateThreads) sum[0] += p.sums[client * p.chunks + c];
-      block_reduce(sum, room, 0.0, Add{});
+      block_reduce(sum, scratch, 0.0, Add{});
       norm = sqrt(sum[0]);
       known = client;
     }

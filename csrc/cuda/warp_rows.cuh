@@ -1,4 +1,4 @@
-// Rows of at most 1024 classes: a group of lanes holds one row in registers.
+// A team of lanes for rows of at most 1024 classes: it holds the row in registers.
 #pragma once
 
 #include "elements.cuh"
@@ -49,29 +49,37 @@ struct WarpTeam {
       }
     });
   }
-  __device__ __forceinline__ void load_student(const RowView& row, int excluded, T pad) { load(student, row, excluded, pad); }
-  __device__ __forceinline__ void load_teacher(const RowView& row, int excluded, T pad) { load(teacher, row, excluded, pad); }
+  __device__ __forceinline__ void load_student(const RowView& row, int excluded, T pad) {
+    load(student, row, excluded, pad);
+  }
+  __device__ __forceinline__ void load_teacher(const RowView& row, int excluded, T pad) {
+    load(teacher, row, excluded, pad);
+  }
 
   __device__ __forceinline__ T sum(T x) { return group_reduce<lanes>(mask, x, Add{}); }
   __device__ __forceinline__ T max(T x) { return group_reduce<lanes>(mask, x, Larger{}); }
 
-  template <bool moment>
+  template <SoftmaxSums sums>
   __device__ __forceinline__ Softmax<T> softmax(const T (&x)[slots], T scale, T other_scale) {
     Softmax<T> s;
 #pragma unroll
     for (int j = 0; j < slots; ++j) s.shift = larger(s.shift, x[j]);
     s.shift = max(s.shift);
 #pragma unroll
-    for (int j = 0; j < slots; ++j) s.template add<moment>(x[j], scale, other_scale);
+    for (int j = 0; j < slots; ++j) s.template add<sums>(x[j], scale, other_scale);
     s.sum = sum(s.sum);
-    s.other_sum = sum(s.other_sum);
-    if constexpr (moment) s.other_moment = sum(s.other_moment);
+    if constexpr (sums != SoftmaxSums::one) s.other_sum = sum(s.other_sum);
+    if constexpr (sums == SoftmaxSums::two_and_moment) s.other_moment = sum(s.other_moment);
     return s;
   }
-  template <bool moment>
-  __device__ __forceinline__ Softmax<T> student_softmax(T scale, T other_scale) { return softmax<moment>(student, scale, other_scale); }
-  template <bool moment>
-  __device__ __forceinline__ Softmax<T> teacher_softmax(T scale, T other_scale) { return softmax<moment>(teacher, scale, other_scale); }
+  template <SoftmaxSums sums>
+  __device__ __forceinline__ Softmax<T> student_softmax(T scale, T other_scale) {
+    return softmax<sums>(student, scale, other_scale);
+  }
+  template <SoftmaxSums sums>
+  __device__ __forceinline__ Softmax<T> teacher_softmax(T scale, T other_scale) {
+    return softmax<sums>(teacher, scale, other_scale);
+  }
 
   // f(student, teacher) of every class; padding included, which f must leave without effect.
   template <class F>
@@ -88,7 +96,7 @@ struct WarpTeam {
   template <class F>
   __device__ __forceinline__ void map_student(void*, DType, F f) {
 #pragma unroll
-    for (int j = 0; j < slots; ++j) student[j] = f(student[j]);
+    for (int j = 0; j < slots; ++j) student[j] = f(student[j], column(j / kChunk) + j % kChunk);
   }
   __device__ __forceinline__ void clear(void*, DType) {
 #pragma unroll

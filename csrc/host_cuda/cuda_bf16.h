@@ -3,7 +3,9 @@
 
 #include "cuda_runtime.h"
 
-struct __nv_bfloat16 { unsigned short bits; };
+struct __nv_bfloat16 {
+  unsigned short bits;
+};
 
 inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 h) { return h.bits; }
 inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short bits) { return {bits}; }
@@ -13,5 +15,5 @@ inline float __bfloat162float(__nv_bfloat16 h) { return __uint_as_float(unsigned
 inline __nv_bfloat16 __float2bfloat16_rn(float x) {
   const unsigned u = __float_as_uint(x);
   if ((u & 0x7fffffffu) > 0x7f800000u) return {0x7fff};
-  return {static_cast<unsigned short>((u + 0x7fffu + (u >> 16 & 1)) >> 16)};  // the carry makes infinity of an overflow
+  return {static_cast<unsigned short>((u + 0x7fffu + (u >> 16 & 1)) >> 16)};  // on overflow the carry gives infinity
 }

@@ -1,4 +1,4 @@
-// A stack of its own and the place where its code goes on.
+// A fiber: code with a stack of its own that can be left and continued.
 #pragma once
 
 #include <cstddef>

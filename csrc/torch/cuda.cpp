@@ -1,11 +1,10 @@
-// The ops on CUDA tensors: csrc/cuda/asd.h and csrc/cuda/update.h on their memory.  Compiled only where CUDA is built in (setup.py).
+// The ops on CUDA tensors: csrc/cuda/api.h on their memory.  Compiled only where CUDA is built in (setup.py).
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 
-#include "../cuda/asd.h"
-#include "../cuda/update.h"
+#include "../cuda/api.h"
 #include "problem.h"
 #include "update.h"
 

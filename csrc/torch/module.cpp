@@ -1,8 +1,7 @@
-// The Python module.  Importing it registers the ops; it tells how it was built; and it has a faster way
-// into them than torch.ops, for small federated batches spend more time in argument parsing than in the
-// kernel: positional arguments are unpacked one by one and the dispatcher is called without boxing.
-// Autograd, fake tensors, vmap and every other dispatch rule are the same by both ways.
-#include <ATen/core/dispatch/Dispatcher.h>
+// The Python module fedasd_fast._C.  Importing it registers the ops.  It has build information, and calls of the ops
+// that are faster than torch.ops: small federated batches spend more time in argument parsing than in the kernel, so
+// positional arguments are unpacked one by one and the dispatcher is called without boxing.  Autograd, fake tensors,
+// vmap and every other dispatch rule are the same in both calls.
 #include <pybind11/pybind11.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "../cpu/batch.h"
+#include "op_handle.h"
 #include "ops.h"
 #include "update.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 using fedasd::LossAndGrad;
 
-// A positional argument as what the op's signature asks for.
+// Converts a positional argument to the type of the op's parameter.
 void read(PyObject* object, at::Tensor& value) {
   TORCH_CHECK_TYPE(THPVariable_Check(object), "expected a torch.Tensor, got ", Py_TYPE(object)->tp_name);
   value = THPVariable_Unpack(object);
@@ -35,7 +35,8 @@ void read(PyObject* object, std::optional<double>& value) {
   if (object != Py_None) read(object, value.emplace());
 }
 void read(PyObject* object, std::vector<double>& value) {
-  const auto items = pybind11::reinterpret_steal<pybind11::object>(PySequence_Fast(object, "expected a list of numbers"));
+  const auto items =
+      pybind11::reinterpret_steal<pybind11::object>(PySequence_Fast(object, "expected a list of numbers"));
   if (!items) throw python_error();
   value.resize(size_t(PySequence_Fast_GET_SIZE(items.ptr())));
   for (size_t i = 0; i < value.size(); ++i) read(PySequence_Fast_GET_ITEM(items.ptr(), Py_ssize_t(i)), value[i]);
@@ -63,7 +64,7 @@ PyObject* wrap(const LossAndGrad& pair) {
   return PyTuple_Pack(2, loss.ptr(), grad.ptr());
 }
 
-// What keeps an argument while the op runs.
+// The type that holds an argument while the op runs.
 template <class Parameter>
 struct Kept {
   using type = std::decay_t<Parameter>;
@@ -75,7 +76,8 @@ struct Kept<at::ArrayRef<double>> {
 
 template <class Result, class... Parameters>
 PyObject* call(const c10::TypedOperatorHandle<Result(Parameters...)>& op, PyObject* const* args, Py_ssize_t count) {
-  TORCH_CHECK_TYPE(count == Py_ssize_t(sizeof...(Parameters)), "expected ", sizeof...(Parameters), " arguments, got ", count);
+  TORCH_CHECK_TYPE(count == Py_ssize_t(sizeof...(Parameters)), "expected ", sizeof...(Parameters), " arguments, got ",
+                   count);
   std::tuple<typename Kept<Parameters>::type...> values;
   std::apply([&](auto&... value) { (read(*args++, value), ...); }, values);
   auto run = [&] {
@@ -90,58 +92,24 @@ PyObject* call(const c10::TypedOperatorHandle<Result(Parameters...)>& op, PyObje
   }
 }
 
-template <class Signature>
-auto typed_op(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
-}
-
-PyObject* asd_objective(PyObject*, PyObject* const* args, Py_ssize_t count) {
+template <class Op>
+PyObject* fast_call(PyObject*, PyObject* const* args, Py_ssize_t count) {
   HANDLE_TH_ERRORS
-  static const auto op = typed_op<at::Tensor(FEDASD_OBJECTIVE_PARAMETERS)>("fedasd::asd_objective");
-  return call(op, args, count);
+  return call(fedasd::op_handle<Op>(), args, count);
   END_HANDLE_TH_ERRORS
 }
 
-PyObject* asd_loss_and_grad(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  HANDLE_TH_ERRORS
-  static const auto op = typed_op<LossAndGrad(FEDASD_OBJECTIVE_PARAMETERS)>("fedasd::asd_loss_and_grad");
-  return call(op, args, count);
-  END_HANDLE_TH_ERRORS
+// A Python function with the op's own name.
+template <class Op>
+PyMethodDef method() {
+  constexpr size_t kNamespace = sizeof("fedasd::") - 1;
+  return {Op::name + kNamespace, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(fast_call<Op>)),
+          METH_FASTCALL, "The op of this name in torch.ops.fedasd; positional arguments only."};
 }
 
-PyObject* local_step(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  HANDLE_TH_ERRORS
-  static const auto op = typed_op<void(FEDASD_STEP_PARAMETERS)>("fedasd::local_step_");
-  return call(op, args, count);
-  END_HANDLE_TH_ERRORS
-}
-
-PyObject* ascend(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  HANDLE_TH_ERRORS
-  static const auto op = typed_op<void(FEDASD_ASCEND_PARAMETERS)>("fedasd::ascend_");
-  return call(op, args, count);
-  END_HANDLE_TH_ERRORS
-}
-
-PyObject* accumulate(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  HANDLE_TH_ERRORS
-  static const auto op = typed_op<void(FEDASD_ACCUMULATE_PARAMETERS)>("fedasd::accumulate_");
-  return call(op, args, count);
-  END_HANDLE_TH_ERRORS
-}
-
-PyMethodDef fast_calls[] = {
-    {"asd_objective", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(asd_objective)), METH_FASTCALL,
-     "torch.ops.fedasd.asd_objective, positional arguments only"},
-    {"asd_loss_and_grad", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(asd_loss_and_grad)), METH_FASTCALL,
-     "torch.ops.fedasd.asd_loss_and_grad, positional arguments only"},
-    {"local_step_", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(local_step)), METH_FASTCALL,
-     "torch.ops.fedasd.local_step_, positional arguments only"},
-    {"ascend_", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(ascend)), METH_FASTCALL,
-     "torch.ops.fedasd.ascend_, positional arguments only"},
-    {"accumulate_", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(accumulate)), METH_FASTCALL,
-     "torch.ops.fedasd.accumulate_, positional arguments only"},
-    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef fast_calls[] = {method<fedasd::AsdObjectiveOp>(), method<fedasd::AsdLossAndGradOp>(),
+                            method<fedasd::LocalStepOp>(),    method<fedasd::AscendOp>(),
+                            method<fedasd::AccumulateOp>(),   {nullptr, nullptr, 0, nullptr}};
 
 pybind11::dict build_info() {
   pybind11::dict info;

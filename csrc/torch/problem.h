@@ -1,4 +1,4 @@
-// Tensors -> the plain pointers and strides that every backend takes, and the outputs it writes to.
+// Turns the tensors of the loss ops into the pointers and strides that every backend takes, and allocates the outputs.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-// What every backend of the client update is given: plain pointers and strides.  No torch, no CUDA headers.
+// Arguments of the client update for every backend: plain pointers and strides.  No torch, no CUDA headers.
 //
 // Parameters are flat: a client's model is one row of numbers, and K clients are K rows.  Rows are contiguous; the
 // stride between clients counts elements.  `type` is f32 or f64, the same for all arrays of a call.
@@ -14,7 +14,9 @@ namespace fedasd {
 struct Rows {
   void* data = nullptr;
   int64_t client_stride = 0;
-  FEDASD_HD void* client(int64_t k, DType type) const { return static_cast<char*>(data) + k * client_stride * size_of(type); }
+  FEDASD_HD void* client(int64_t k, DType type) const {
+    return static_cast<char*>(data) + k * client_stride * size_of(type);
+  }
 };
 // The same to read; a stride of 0 gives every client the same row.
 struct ConstRows {
@@ -65,7 +67,7 @@ struct Accumulation {
   int64_t* total = nullptr;        // [size]
 };
 
-// Sums over clients count in units of 2^-44 (fedasd_fast/simulation/fixed_point.py says why).
+// Sums over clients count in units of 2^-44 (the package's fixed_point.py says why).
 constexpr double kFixedPoint = 17592186044416.0;
 
 }  // namespace fedasd

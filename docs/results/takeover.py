@@ -7,17 +7,16 @@ the mean of the others, on samples of other classes.  Then how one round of loca
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from fedasd_fast.analysis.clients import chosen
-from fedasd_fast.analysis.forgetting import place_for
-from fedasd_fast.analysis.opened import OpenedRun, opened
-from fedasd_fast.analysis.samples import training_samples
-from fedasd_fast.simulation.cohort import Task, train_client
-from fedasd_fast.simulation.round import server_of
+from fedasd_fast.analysis.forgetting import trainer_for
+from fedasd_fast.analysis.label_groups import chosen
+from fedasd_fast.analysis.loaded_run import OpenedRun, opened
+from fedasd_fast.analysis.selection import training_samples
+from fedasd_fast.simulation.client.update import train_client
+from fedasd_fast.simulation.cohort import ClientTask
 from fedasd_fast.simulation.system.threads import threads
 
 SAMPLES, CLIENTS, SEED = 1000, 20, 0
@@ -32,7 +31,7 @@ VARIANTS = {  # method, weights of its distillation
 
 def main(run: OpenedRun) -> None:
     inputs, targets = training_samples(run, SAMPLES, SEED)
-    model, start = run.place.trainer.model, run.state.cloud
+    model, start = run.context.trainer.model, run.state.cloud
 
     def logits(vector: Tensor) -> Tensor:
         with model.holding(vector) as module, torch.inference_mode():
@@ -55,15 +54,14 @@ def main(run: OpenedRun) -> None:
     print(
         f"its logit is {before:.2f} above the mean of the others, where it is wrong; after one round of local training"
     )
-    server, epochs = server_of(run.place, run.state), run.place.config.local_epochs
-    config = run.place.config
+    experiment, records = run.context.experiment, run.context.records
+    server, epochs = experiment.server(run.state), experiment.config.local_epochs
     for name, (method, weighting) in VARIANTS.items():
-        place = replace(run.place, config=config.replace(asd=replace(config.asd, weighting=weighting)))
-        place = place_for(place, method)
+        trainer = trainer_for(run.context, method, weighting)
         changes = torch.stack(
             [
-                lead(train_client(place, server, Task(k, epochs, 1.0)).run.end) - before
-                for k in chosen(run.place.data, CLIENTS, SEED)
+                lead(train_client(trainer, records, server, ClientTask(k, epochs, 1.0)).run.end) - before
+                for k in chosen(experiment.data, CLIENTS, SEED)
             ]
         )
         print(f"  {name:<30}{changes.mean():+.2f} ± {changes.std() / len(changes) ** 0.5:.2f}")
@@ -71,5 +69,5 @@ def main(run: OpenedRun) -> None:
 
 if __name__ == "__main__":
     run = opened(sys.argv[1])
-    with threads(run.place.threads):
+    with threads(run.context.parallelism.threads):
         main(run)

@@ -27,7 +27,7 @@ from ..algorithms import Client, Server
 from ..config import Config
 from ..simulation.errors import SimulationError
 from ..simulation.sampling import local_epochs, participants
-from .opened import OpenedRun
+from .loaded_run import OpenedRun
 
 _BACKWARD = 2.0  # in forward passes: the gradients of a layer's inputs and of its weights are such a product each
 
@@ -74,7 +74,7 @@ class Cost:
 
 
 def cost(run: OpenedRun) -> Cost:
-    return cost_of(run.place.config, run.metrics)
+    return cost_of(run.context.experiment.config, run.metrics)
 
 
 def cost_of(config: Config, rows: Sequence[Mapping[str, Any]]) -> Cost:

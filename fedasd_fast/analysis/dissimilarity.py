@@ -22,23 +22,24 @@ import torch
 from torch import Tensor
 
 from ..algorithms import Distillation
+from ..common.progress import Tell, silent
 from ..common.randomness import Stream, generator
 from ..common.schema import plain
 from ..data.host_to_device import send
 from ..data.transform import to_float
 from ..loss.functional import asd_loss_and_grad
+from ..loss.label_prior import label_proportions
 from ..loss.teacher_cache import TeacherCache
-from ..simulation import executors
-from ..simulation.client.flat_model import FlatModel, arranged
-from ..simulation.client.trainer import label_shares
+from ..simulation.client.flat_model import FlatModel, channels_last
 from ..simulation.errors import SimulationError
+from ..simulation.executors import local_executor
 from ..simulation.round import run_round
+from ..simulation.storage.client_store import ClientStore
 from ..simulation.system.threads import threads
-from .condition import Condition, class_gradients, label_ratios
-from .opened import OpenedRun
-from .progress import Tell, silent
-from .ratio import Moments, Ratio, of_population
-from .samples import training_samples
+from .assumptions import Condition, class_gradients, label_ratios
+from .dissimilarity_ratio import Moments, Ratio, of_population
+from .loaded_run import OpenedRun
+from .selection import training_samples
 
 LAMBDAS = (0.0, 1.0, 5.0, 10.0, 20.0, 30.0)
 CLIENTS = 1000  # in larger populations so many are drawn, unless told otherwise
@@ -122,7 +123,7 @@ def dissimilarity(
     tell: Tell = silent,
 ) -> Dissimilarity:
     """clients 0: all, or CLIENTS of a larger population; `samples` are those that class-wise gradients are from."""
-    place, config, data = run.place, run.place.config, run.place.data
+    config, data = run.context.experiment.config, run.context.experiment.data
     ids = drawn_clients(data.num_clients, clients, seed)
     if not lambdas or min(lambdas) < 0:
         raise SimulationError(f"dissimilarity.lambdas = {list(lambdas)}; expected numbers of 0 or more")
@@ -131,14 +132,14 @@ def dissimilarity(
     distillation = term(run)
     tell("one more round", 0, None)
     start, end = next_round(run)
-    model = place.trainer.model
+    model = run.context.trainer.model
     normalised, plain_sums, even, shares = Moments(start), Moments(start), Moments(start), []
     adaptive = distillation.weighting == "adaptive"
     for number, k in enumerate(ids, 1):
         local = data.client(k)
-        inputs = arranged(to_float(send(local.inputs, start.device), data.mean, data.std, start.dtype))
+        inputs = channels_last(to_float(send(local.inputs, start.device), data.mean, data.std, start.dtype))
         targets = send(local.targets, start.device)
-        prior = label_shares(targets, data.num_classes, start.dtype)
+        prior = label_proportions(targets, data.num_classes, dtype=start.dtype)
         found = gradients(model, end, start, inputs, targets, prior, distillation, batch_size, beside=adaptive)
         normalised.add(found.ce, found.asd)
         plain_sums.add(found.ce, found.asd, found.factor)
@@ -192,19 +193,20 @@ def drawn_clients(population: int, number: int, seed: int) -> list[int]:
 
 def term(run: OpenedRun) -> Distillation:
     """The distillation of the run's clients; if they have none, what ASD would add with the run's settings."""
-    config = run.place.config
+    config = run.context.experiment.config
     settings = {name: value for name, value in plain(config.asd).items() if name != "enabled"}
     return config.distillation or Distillation(**settings)
 
 
 def next_round(run: OpenedRun) -> tuple[Tensor, Tensor]:
     """w_t, the last checkpoint's, and w_{t+1}, of one more round; records of clients are as before afterwards."""
-    place = run.place
+    context, records = run.context, run.context.records
+    assert isinstance(records, ClientStore)
     try:
-        with threads(place.threads):
-            after, _ = run_round(place, executors.local(place), run.state)
+        with threads(context.parallelism.threads):
+            after, _ = run_round(context.experiment, local_executor(context), run.state)
     finally:
-        place.store.rollback()
+        records.rollback()
     if torch.equal(after.cloud, run.state.cloud):
         raise SimulationError(
             f"round {after.round} left the model as it was (nobody returned one), so distillation has no gradient; "

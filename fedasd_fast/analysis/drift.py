@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..simulation.errors import SimulationError
-from .opened import OpenedRun
+from .loaded_run import OpenedRun
 
 WINDOW = 10
 

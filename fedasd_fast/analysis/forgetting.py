@@ -9,26 +9,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..common.progress import Tell, silent
 from ..config import Config
 from ..data.federated import FederatedData
 from ..data.host_to_device import send
 from ..data.transform import to_float
-from ..simulation.client.flat_model import FlatModel, arranged
+from ..simulation.client.flat_model import FlatModel, channels_last
 from ..simulation.client.trainer import Trainer
-from ..simulation.cohort import Task, Workplace, train_client
+from ..simulation.client.update import train_client
+from ..simulation.cohort import ClientTask
+from ..simulation.context import Context
 from ..simulation.errors import SimulationError
-from ..simulation.round import server_of
+from ..simulation.experiment import Experiment
 from ..simulation.system.threads import threads
-from .clients import GROUPS, chosen, label_groups, shares
-from .opened import OpenedRun
-from .progress import Tell, silent
+from .label_groups import GROUPS, chosen, label_groups, shares
+from .loaded_run import OpenedRun
 
 METHODS = ("fedavg", "fedavg+asd", "fedntd", "fedntd+asd")
 
@@ -94,19 +96,19 @@ def forgetting(
     run did not use; so is FedNTD's weight, as in the paper."""
     if not methods or len(set(methods)) < len(methods):
         raise SimulationError(f"methods = {list(methods)}; expected different methods, at least one")
-    places = {method: place_for(run.place, method) for method in methods}
-    data, ids = run.place.data, chosen(run.place.data, clients, seed)
-    model, size = run.place.trainer.model, run.place.config.eval_batch_size
-    epochs = run.place.config.local_epochs
-    server = server_of(run.place, run.state)
-    with threads(run.place.threads), model.holding(server.model):
+    trainers = {method: trainer_for(run.context, method) for method in methods}
+    experiment, records = run.context.experiment, run.context.records
+    data, ids = experiment.data, chosen(experiment.data, clients, seed)
+    model, size, epochs = run.context.trainer.model, experiment.config.eval_batch_size, experiment.config.local_epochs
+    server = experiment.server(run.state)
+    with threads(run.context.parallelism.threads), model.holding(server.model):
         before = class_accuracy(model, server.model, data, size)
         after = {}
-        for method, place in places.items():
+        for method, trainer in trainers.items():
             rows = []
             for done, k in enumerate(ids):
                 tell(f"clients trained with {method}", done, len(ids))
-                end = train_client(place, server, Task(k, epochs, 1.0)).run.end
+                end = train_client(trainer, records, server, ClientTask(k, epochs, 1.0)).run.end
                 rows.append(class_accuracy(model, end, data, size))
             after[method] = torch.stack(rows)
     counts = torch.stack([data.label_counts(k) for k in ids]).cpu()
@@ -120,20 +122,21 @@ def forgetting(
     )  # fmt: skip
 
 
-def place_for(place: Workplace, method: str) -> Workplace:
-    """The place of the run, with the local training of another method."""
-    own: Config = place.config
+def trainer_for(context: Context, method: str, weighting: str | None = None) -> Trainer:
+    """The local training of another method, perhaps with other weights of the distillation, in the run's context."""
+    own: Config = context.experiment.config
     # A cache of other views than the student's is refused with a teacher, and means nothing in a run without one.
     teacher = "recompute" if own.augment == "epoch" and own.teacher == "cache" else own.teacher
     config = own.replace(method=method, teacher=teacher)
+    if weighting:
+        config = config.replace(asd={"weighting": weighting})
     built = config.create_method()
     if config.base_method != own.base_method and (built.client_state or built.server_state):
         raise SimulationError(
             f"method = {method} keeps state from round to round, which this run of {own.method} does not have; choose "
             f"methods without state, such as {', '.join(METHODS)}, or look at a run of {config.base_method}"
         )
-    trainer = Trainer(config, place.data, place.trainer.model, place.stop)
-    return replace(place, config=config, method=built, trainer=trainer)
+    return Trainer(Experiment(config, context.experiment.data, built), context.trainer.model, context.trainer.stop)
 
 
 def class_accuracy(model: FlatModel, vector: Tensor, data: FederatedData, batch_size: int) -> Tensor:
@@ -146,7 +149,7 @@ def class_accuracy(model: FlatModel, vector: Tensor, data: FederatedData, batch_
             data.test.inputs.split(batch_size), data.test.targets.split(batch_size), strict=True
         ):
             x = to_float(send(inputs, device), data.mean, data.std, dtype)
-            found = module(arranged(x)).argmax(1).cpu()
+            found = module(channels_last(x)).argmax(1).cpu()
             y = targets.cpu()
             right += torch.bincount(y[found == y], minlength=classes)
     return 100.0 * right.double() / torch.bincount(data.test.targets.cpu(), minlength=classes)

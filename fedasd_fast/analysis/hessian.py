@@ -20,12 +20,12 @@ from torch import nn
 
 from .. import presets
 from ..common.formatting import written
+from ..common.progress import Tell, silent
 from ..common.schema import ConfigError, plain
 from ..config import Config
 from ..simulation.errors import SimulationError
-from .opened import OpenedRun
-from .progress import Tell, silent
-from .samples import model_name, training_samples
+from .loaded_run import OpenedRun
+from .selection import model_name, training_samples
 from .spectrum import Passes, Spectrum, hessian_operator, shifted, spectrum
 
 SAMPLES = 5000
@@ -104,9 +104,9 @@ def hessian(
     _at_least(2, lanczos_steps=lanczos_steps)
     name = model_name(run, model)
     inputs, targets = training_samples(run, samples, seed)
-    batch_size = batch_size or (250 if run.place.data.is_image else 5000)
+    batch_size = batch_size or (250 if run.context.experiment.data.is_image else 5000)
     passes, began = Passes(inputs, targets, batch_size), time.perf_counter()
-    flat = run.place.trainer.model
+    flat = run.context.trainer.model
     with flat.holding(run.model(name)) as module:
         module.eval()
         loss = mean_loss(module, passes)
@@ -119,7 +119,7 @@ def hessian(
             operator, top=top, probes=probes, trace_tolerance=trace_tolerance, lanczos_steps=lanczos_steps,
             lanczos_runs=runs, seed=seed, tell=tell, passes=passes,
         )  # fmt: skip
-    decay = run.place.config.optimizer.weight_decay if weight_decay else 0.0
+    decay = run.context.experiment.config.optimizer.weight_decay if weight_decay else 0.0
     return Hessian(
         model=name,
         round=run.state.round,
@@ -131,7 +131,7 @@ def hessian(
         spectrum=shifted(found, decay, len(flat)),
         products=passes.done,
         seconds=time.perf_counter() - began,
-        paper=paper_numbers(run.place.config),
+        paper=paper_numbers(run.context.experiment.config),
     )
 
 

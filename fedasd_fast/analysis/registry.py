@@ -19,7 +19,7 @@ from ..common.schema import ConfigError, convert, nearest
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from .opened import OpenedRun
+    from .loaded_run import OpenedRun
 
 COMMON = ("model", "samples", "seed", "tell")
 
@@ -37,12 +37,12 @@ class Analysis:
 
 
 ANALYSES: dict[str, Analysis] = {
-    "hessian": Analysis("hessian:hessian", "figures:hessian_figure", needs=("curvlinops", "scipy")),
-    "dissimilarity": Analysis("dissimilarity:dissimilarity", "figures:dissimilarity_figure"),
-    "forgetting": Analysis("forgetting:forgetting", "figures_clients:forgetting_figure", one_run=True),
-    "weights": Analysis("weights:weights", "figures_clients:weights_figure", one_run=True),
-    "drift": Analysis("drift:drift", "figures_clients:drift_figure"),
-    "cost": Analysis("cost:cost", "figures_clients:cost_figure"),
+    "hessian": Analysis("hessian:hessian", "plots.hessian:hessian_figure", needs=("curvlinops", "scipy")),
+    "dissimilarity": Analysis("dissimilarity:dissimilarity", "plots.hessian:dissimilarity_figure"),
+    "forgetting": Analysis("forgetting:forgetting", "plots.forgetting:forgetting_figure", one_run=True),
+    "weights": Analysis("weights:weights", "plots.forgetting:weights_figure", one_run=True),
+    "drift": Analysis("drift:drift", "plots.forgetting:drift_figure"),
+    "cost": Analysis("cost:cost", "plots.forgetting:cost_figure"),
 }
 
 

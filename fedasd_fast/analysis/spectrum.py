@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..common.progress import Tell, silent
 from ..common.randomness import Stream, generator, torch_seeded
 from ..simulation.errors import SimulationError
-from .progress import Tell, silent
 
 
 @dataclass(frozen=True)

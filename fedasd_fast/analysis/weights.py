@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..loss.label_prior import label_proportions
 from ..loss.reference import entropy, log_weights, normalised_weights
-from ..simulation.client.flat_model import FlatModel, arranged
+from ..simulation.client.flat_model import FlatModel, channels_last
 from ..simulation.client.samples import LocalSamples
-from ..simulation.client.trainer import label_shares
 from ..simulation.system.threads import threads
-from .clients import chosen, label_groups
-from .opened import OpenedRun
+from .label_groups import chosen, label_groups
+from .loaded_run import OpenedRun
 
 # Of relative weights: half octaves around 1, the same for every run, so that histograms can be laid over one another.
 RELATIVE_EDGES = tuple(2.0 ** (i / 2) for i in range(-20, 21))
@@ -76,7 +76,7 @@ class Weights:
 
 def weights(run: OpenedRun, *, clients: int | tuple[int, ...] = 10, seed: int = 0) -> Weights:
     """`clients`: how many, drawn with `seed`, or which."""
-    config, data, model = run.place.config, run.place.data, run.place.trainer.model
+    config, data, model = run.context.experiment.config, run.context.experiment.data, run.context.trainer.model
     plain = config.replace(augment="none")
     found: list[ClientWeights] = []
     in_batch: list[Tensor] = []
@@ -84,10 +84,10 @@ def weights(run: OpenedRun, *, clients: int | tuple[int, ...] = 10, seed: int = 
     entropies: list[Tensor] = []
     for k in chosen(data, clients, seed):
         samples = LocalSamples(plain, data, run.state.round, k, model.vector)
-        with threads(run.place.threads):
+        with threads(run.context.parallelism.threads):
             logits = _logits(model, run.model("cloud"), samples.inputs, config.eval_batch_size)
         targets = samples.targets.cpu()
-        prior = label_shares(targets, data.num_classes, torch.float64)
+        prior = label_proportions(targets, data.num_classes, dtype=torch.float64)
         asd = config.asd
         log_weight = log_weights(
             logits, targets, prior, asd.entropy_temperature, asd.entropy_power, asd.prior_power
@@ -143,5 +143,5 @@ def _logits(model: FlatModel, vector: Tensor, inputs: Tensor, batch_size: int) -
     """In eval mode, float64 [n, C] on the CPU."""
     with model.holding(vector) as module, torch.inference_mode():
         module.eval()
-        parts = [module(arranged(x)).cpu() for x in inputs.split(batch_size)]
+        parts = [module(channels_last(x)).cpu() for x in inputs.split(batch_size)]
     return torch.cat(parts).double()

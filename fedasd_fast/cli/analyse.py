@@ -33,7 +33,8 @@ def add(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from ..analysis import progress, registry
+    from ..analysis import registry
+    from ..common import progress
     from ..config import parse_overrides
 
     names = registry.chosen(None if arguments.only is None else _words(arguments.only))
@@ -53,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         common["tell"] = line
     # All options are checked before any work is done.
     options = {name: registry.keywords(name, common, own.get(name, {})) for name in names}
-    from ..analysis.opened import opened
+    from ..analysis.loaded_run import opened
 
     folder = Path(arguments.folder)
     found = opened(folder)
@@ -63,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         finally:
             line.close()
         print(result)
-        _save(name, folder, result.to_dict(), found.place.config.method)
+        _save(name, folder, result.to_dict(), found.context.experiment.config.method)
     return 0
 
 

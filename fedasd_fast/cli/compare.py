@@ -10,9 +10,9 @@ from .. import presets
 from ..common.formatting import pretty
 from ..common.schema import ConfigError
 from ..config import Config
-from ..report.runs import Run, shown_model
-from ..report.table import results_table
-from .running import draw, ensure, write_page
+from ..report.results_tables import results_table
+from ..simulation.storage.recorded_run import Run, shown_model
+from .execution import draw, ensure, write_page
 from .settings import add_running, add_settings, configuration
 
 _HELP = "comma-separated; `all`: those of the preset's table (default: the preset's method without and with ASD)"

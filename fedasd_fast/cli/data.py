@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..report.table import Table
+from ..common.table import Table
 from .settings import add_settings, configuration
 
 _MOST_CLIENTS = 10_000  # in a picture; of a larger population, evenly spread ones
@@ -103,7 +103,7 @@ def draw_partition(arguments: argparse.Namespace) -> int:
     import numpy as np
 
     from ..data import federate
-    from ..report import labels
+    from ..report import label_distribution as labels
 
     config = configuration(arguments)
     path = Path(arguments.out or f"partition-{config.dataset}-{config.partition}.png")

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from .. import presets
-from ..report.table import Table
+from ..common.table import Table
 
 
 def add(subparsers: Any) -> None:

@@ -13,15 +13,15 @@ from typing import Any
 from .. import presets
 from ..common.formatting import pretty
 from ..common.schema import ConfigError
-from ..report import over
-from ..report.curves import setting_text
-from ..report.runs import Run
-from ..reproduce.beside import results
-from ..reproduce.budget import Plan, choose, duration, existing, paces, seconds
+from ..report import setting_plot as over
+from ..report.accuracy_plot import setting_text
+from ..reproduce.comparison import results
+from ..reproduce.comparison_report import Results
 from ..reproduce.grid import SEEDS, Cell, Grid, grid, names
-from ..reproduce.results import Results
+from ..reproduce.time_budget import Plan, choose, duration, existing, paces, seconds
+from ..simulation.storage.recorded_run import Run
 from .compare import seeds as parsed_seeds
-from .running import draw, ensure, picture, refuse_other_settings, write_page
+from .execution import draw, ensure, picture, refuse_other_settings, write_page
 from .settings import add_running
 from .sweep import MOST_CURVES
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import parse_overrides
-from .running import finish, go_on
+from .execution import finish, go_on
 from .settings import add_running
 
 
@@ -22,11 +22,11 @@ def add(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from ..simulation.distributed.process_group import leads
-    from ..simulation.run import resume
+    from ..simulation import resume
+    from ..simulation.distributed.process_group import is_main_process
 
     folder, changes = Path(arguments.folder), parse_overrides(arguments.settings)
-    if leads():
+    if is_main_process():
         finish(go_on(folder, arguments, changes))
     else:
         resume(folder, changes)

@@ -9,8 +9,8 @@ from typing import Any
 from ..common.formatting import pretty
 from ..common.schema import ConfigError
 from ..config import Config
-from ..report.curves import setting_text
-from .running import finish, follow, start
+from ..report.accuracy_plot import setting_text
+from .execution import finish, follow, start
 from .settings import add_running, add_settings, configuration, free_folder, usual_folder
 
 
@@ -24,12 +24,10 @@ def add(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from ..simulation.distributed.process_group import launched, leads
+    from ..simulation.distributed.process_group import is_main_process, started_by_torchrun
 
     config = configuration(arguments)
-    if config.executor == "auto" and launched():
-        config = config.replace(executor="torchrun")
-    spread = config.executor == "torchrun"
+    spread = config.executor in ("auto", "torchrun") and started_by_torchrun()
     folder = Path(arguments.out or config.out or (usual_folder if spread else free_folder)(config))
     if not spread and (folder / "config.yaml").exists():
         raise ConfigError(
@@ -38,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         show_plan(config.replace(out=str(folder)))
         return 0
-    if spread and not leads():
+    if spread and not is_main_process():
         follow(config.replace(out=str(folder)))
     else:
         finish(start(config, folder, arguments))
@@ -47,12 +45,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def show_plan(config: Config) -> None:
     """What the run will take; an error if it cannot fit."""
-    from ..simulation.resource_estimate import refuse_what_cannot_fit
-    from ..simulation.run import workplace
+    from ..simulation.context import build_context
+    from ..simulation.resource_estimate import check_resources
 
-    plan = refuse_what_cannot_fit(workplace(config, None, None, None))
-    width = max(len(label) for label, _ in plan.rows())
+    estimate = check_resources(build_context(config))
+    width = max(len(label) for label, _ in estimate.rows())
     print(f"{config.name}: {pretty(config.method)}, {setting_text([config])}")
-    for label, value in plan.rows():
+    for label, value in estimate.rows():
         print(f"  {label:{width}}  {value}")
     print(f"  {'folder':{width}}  {config.out}")

@@ -16,12 +16,12 @@ import yaml
 from .. import presets
 from ..common.schema import ConfigError
 from ..config import Config
-from ..report.curves import setting_text
-from ..report.over import Point, numeric_axis, over_figure
-from ..report.runs import Run, shown_model
-from ..report.table import results_table
+from ..report.accuracy_plot import setting_text
+from ..report.results_tables import results_table
+from ..report.setting_plot import Point, numeric_axis, over_figure
+from ..simulation.storage.recorded_run import Run, shown_model
 from .compare import seeds
-from .running import draw, ensure, picture, write_page
+from .execution import draw, ensure, picture, write_page
 from .settings import add_running, add_settings, configuration
 
 MOST_CURVES = 12  # more cannot be told apart in one picture

@@ -50,14 +50,28 @@ def check_logits(logits: Tensor, name: str) -> None:
 
 
 def check_inputs(
-    student: Tensor, teacher: Tensor, rows: Tensor | None, targets: Tensor, label_prior: Tensor | None, weighting: str
+    student: Tensor,
+    teacher: Tensor | None,
+    rows: Tensor | None,
+    targets: Tensor,
+    label_prior: Tensor | None,
+    weighting: str,
+    asd_weight: float = 1.0,
 ) -> None:
     """Shapes, types and devices; never looks at a value.  With `rows`, teacher holds the rows of a cache."""
     check_logits(student, "student_logits")
-    if rows is None:
+    if teacher is None:
+        require(
+            asd_weight == 0,
+            f"teacher_logits = None, but asd_weight = {asd_weight}; pass the teacher's logits or cache[rows], "
+            "or asd_weight=0 for the cross-entropy alone",
+        )
+        require(rows is None, "rows is given without a teacher cache; pass cache[rows] of a TeacherCache")
+    elif rows is None:
         check_logits(teacher, "teacher_logits")
         _check_shape(teacher, student.shape, "teacher_logits", "the shape of student_logits")
         _check_undifferentiated(teacher, "teacher_logits")
+        _check_device(teacher, student, "teacher_logits")
     else:
         require(
             teacher.shape[:-2] == student.shape[:-2] and teacher.shape[-1] == student.shape[-1],
@@ -66,15 +80,15 @@ def check_inputs(
         )
         _check_integers(rows, "rows", student.shape[:-1], "one cache row for each row of student_logits")
         _check_device(rows, student, "rows")
-    _check_device(teacher, student, "teacher_logits" if rows is None else "the teacher cache")
+        _check_device(teacher, student, "the teacher cache")
     _check_integers(targets, "targets", student.shape[:-1], "one label for each row of student_logits")
     _check_device(targets, student, "targets")
     if label_prior is not None:
         _check_prior(label_prior, student, "student_logits")
     else:
         require(
-            rows is not None or weighting == "uniform",
-            "label_prior = None, but adaptive weights need the client's label shares; pass label_prior(targets, "
+            teacher is None or rows is not None or weighting == "uniform",
+            "label_prior = None, but adaptive weights need the client's label distribution; pass label_prior(targets, "
             "num_classes), a TeacherCache, or weighting='uniform'",
         )
 
@@ -92,7 +106,7 @@ def _check_prior(label_prior: Tensor, logits: Tensor, logits_name: str) -> None:
     _check_undifferentiated(label_prior, "label_prior")
     require(
         label_prior.is_floating_point(),
-        f"label_prior has dtype {label_prior.dtype}; expected shares (floating point), "
+        f"label_prior has dtype {label_prior.dtype}; expected proportions (floating point), "
         "as label_prior(targets, num_classes) gives",
     )
     expected = (*logits.shape[:-2], logits.shape[-1])
@@ -126,7 +140,7 @@ def check_values(targets: Tensor, label_prior: Tensor | None, classes: int, igno
     if bad.any():
         raise ValueError(
             f"label_prior = {share[bad][0].item()} for a label that occurs (targets{_first(bad)} = "
-            f"{targets[bad][0].item()}); a share must be positive: use label_prior(targets, num_classes) "
+            f"{targets[bad][0].item()}); a proportion must be positive: use label_prior(targets, num_classes) "
             "over the client's whole training set"
         )
 

@@ -18,11 +18,13 @@ from .update_checks import check_accumulation, check_ascent, check_step
 TENSORS = 8  # the objective ops' leading arguments, see csrc/torch/ops.h
 
 
-def _check_objective(student: Tensor, teacher: Tensor, targets: Tensor, prior: Tensor | None, *rest: Any) -> None:
+def _check_objective(
+    student: Tensor, teacher: Tensor | None, targets: Tensor, prior: Tensor | None, *rest: Any
+) -> None:
     """rest: see FEDASD_OBJECTIVE_SCHEMA in csrc/torch/ops.h."""
-    rows, options, weighting = rest[0], rest[7:13], rest[11]
+    rows, asd_weight, options, weighting = rest[0], rest[5], rest[7:13], rest[11]
     check_options(*options)
-    check_inputs(student, teacher, rows, targets, prior, weighting)
+    check_inputs(student, teacher, rows, targets, prior, weighting, asd_weight)
 
 
 def _loss_like(student: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ def _fused(implementation: str, student_logits: Tensor) -> bool:
     return loader.use_fused(implementation, student_logits)
 
 
-def _teacher(teacher: Tensor | TeacherRows, prior: Tensor | None, key: TeacherKey) -> tuple[Any, ...]:
+def _teacher(teacher: Tensor | TeacherRows | None, prior: Tensor | None, key: TeacherKey) -> tuple[Any, ...]:
     """teacher, label_prior, rows, cache_targets, cache_constant, cache_log_weight, log_rows of the ops."""
     if not isinstance(teacher, TeacherRows):
         return teacher, prior, None, None, None, None, False
@@ -60,7 +60,7 @@ def asd_loss(
 
 def asd_objective(
     student_logits: Tensor,
-    teacher_logits: Tensor | TeacherRows,
+    teacher_logits: Tensor | TeacherRows | None,
     targets: Tensor,
     label_prior: Tensor | None,
     asd_weight: float,
@@ -76,7 +76,10 @@ def asd_objective(
     ignore_index: int = -100,
     implementation: str = "auto",
 ) -> Tensor:
-    """ce_weight * cross-entropy + asd_weight * asd_loss, in one fused op.  Arguments and result as asd_loss."""
+    """ce_weight * cross-entropy + asd_weight * asd_loss, in one fused op.  Arguments and result as asd_loss.
+
+    teacher_logits=None with asd_weight=0 is the cross-entropy alone; label_prior may then be None too.
+    """
     if _fused(implementation, student_logits):
         key = (temperature, entropy_temperature, entropy_power, prior_power, not_true)
         teacher, *rest = _teacher(teacher_logits, label_prior, key)
@@ -95,7 +98,7 @@ def asd_objective(
 
 def asd_loss_and_grad(
     student_logits: Tensor,
-    teacher_logits: Tensor | TeacherRows,
+    teacher_logits: Tensor | TeacherRows | None,
     targets: Tensor,
     label_prior: Tensor | None,
     asd_weight: float,
@@ -114,6 +117,7 @@ def asd_loss_and_grad(
     """The objective and its gradient with respect to student_logits, without an autograd graph.
 
     Continue with student_logits.backward(grad).  With a client dimension each client has its own loss and gradient.
+    teacher_logits=None with asd_weight=0 is the cross-entropy alone, as in asd_objective.
     """
     if _fused(implementation, student_logits):
         key = (temperature, entropy_temperature, entropy_power, prior_power, not_true)

@@ -15,6 +15,8 @@ class ASDLoss(nn.Module):
 
     >>> loss = ASDLoss(asd_weight=30.0, temperature=2.0)
     >>> loss(student_logits, teacher_logits, targets, label_prior).backward()
+
+    With asd_weight=0 the teacher may be None: the cross-entropy alone.
     """
 
     def __init__(self, asd_weight: float, **keywords: Any) -> None:
@@ -27,7 +29,11 @@ class ASDLoss(nn.Module):
         self.keywords = keywords
 
     def forward(
-        self, student_logits: Tensor, teacher: Tensor | TeacherRows, targets: Tensor, label_prior: Tensor | None = None
+        self,
+        student_logits: Tensor,
+        teacher: Tensor | TeacherRows | None,
+        targets: Tensor,
+        label_prior: Tensor | None = None,
     ) -> Tensor:
         return asd_objective(student_logits, teacher, targets, label_prior, self.asd_weight, **self.keywords)
 

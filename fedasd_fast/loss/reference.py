@@ -55,7 +55,7 @@ def asd_loss(
 
 def asd_objective(
     student_logits: Tensor,
-    teacher_logits: Tensor | TeacherRows,
+    teacher_logits: Tensor | TeacherRows | None,
     targets: Tensor,
     label_prior: Tensor | None,
     asd_weight: float,
@@ -70,7 +70,10 @@ def asd_objective(
     divergence: str = "kl",
     not_true: bool = False,
 ) -> Tensor:
-    """f_k = L_k + lambda L_k^ASD, Eq. 2: cross-entropy plus the weighted distillation term."""
+    """f_k = L_k + lambda L_k^ASD, Eq. 2: cross-entropy plus the weighted distillation term.
+
+    teacher_logits None, with lambda = 0: the cross-entropy alone.
+    """
     options = ASDOptions(
         temperature=temperature, entropy_temperature=entropy_temperature, entropy_power=entropy_power,
         prior_power=prior_power, weighting=weighting, divergence=divergence, not_true=not_true,
@@ -115,7 +118,7 @@ def distillation(
 
 def objective(
     student_logits: Tensor,
-    teacher_logits: Tensor | TeacherRows,
+    teacher_logits: Tensor | TeacherRows | None,
     targets: Tensor,
     label_prior: Tensor | None,
     asd_weight: float,
@@ -125,6 +128,10 @@ def objective(
     """asd_objective with its keywords as one object."""
     for name, weight in (("asd_weight", asd_weight), ("ce_weight", ce_weight)):
         require(math.isfinite(weight), f"{name} = {weight}; expected a finite number")
+    if teacher_logits is None:
+        check_inputs(student_logits, None, None, targets, label_prior, options.weighting, asd_weight)
+        check_values(targets, None, student_logits.shape[-1], options.ignore_index)
+        return ce_weight * cross_entropy(student_logits, targets, options.ignore_index)
     asd = distillation(student_logits, teacher_logits, targets, label_prior, options)
     loss = torch.zeros_like(asd)
     if asd_weight != 0:

@@ -57,7 +57,8 @@ def _find(path: str) -> Callable[..., Any]:
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())  # as `python -m` does; a console script does not
     try:
-        with torch.random.fork_rng(devices=[]):  # a module that draws or seeds when first imported
+        # What the module draws while it is imported, once a process, must not change the parameters drawn afterwards.
+        with torch.random.fork_rng(devices=[]):
             module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise ConfigError(

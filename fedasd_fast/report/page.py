@@ -8,15 +8,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..common.html import Html, element, joined, section, table
 from ..common.schema import ConfigError
+from ..simulation.storage.recorded_run import Run
 from ..simulation.system.versions import versions
-from .album import Album
-from .experiments import Broken, Experiment, experiments, find
-from .html import Html, element, joined, section, table
-from .results import rounds_text
-from .runs import Run
-from .sections import Sections
-from .style import CSS
+from .experiment import Broken, Experiment, experiments, find
+from .figure_writer import Album
+from .page_sections import Sections
+from .page_style import CSS
+from .results_tables import rounds_text
 
 
 @dataclass(frozen=True)

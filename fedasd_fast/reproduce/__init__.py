@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .beside import results
-from .budget import Plan, choose, seconds
+from .comparison import results
+from .comparison_report import Gain, Number, Results
 from .grid import Cell, Grid, grid
-from .results import Gain, Number, Results
+from .time_budget import Plan, choose, seconds
 from .verdict import RULE, verdict
 
 __all__ = [

@@ -1,8 +1,9 @@
-"""The simulator: clients, rounds, evaluation, checkpoints."""
+"""The simulator: clients, rounds, aggregation, evaluation, checkpoints."""
 
 from .errors import ClientError, Interrupted, SimulationError
 from .replay import Replay, replay
-from .run import Result, Run, resume, simulate
+from .result import Result, Run
+from .simulate import resume, simulate
 
 __all__ = [
     "ClientError",

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..data.federated import FederatedData
 from ..data.host_to_device import send
 from ..data.transform import to_float
-from .client.flat_model import FlatModel, arranged
+from .client.flat_model import FlatModel, channels_last
 
 
 def evaluate(model: FlatModel, vector: Tensor, data: FederatedData, batch_size: int) -> tuple[float, float]:
@@ -34,7 +34,7 @@ def evaluate_batches(
         for number in numbers:
             rows = slice(number * batch_size, (number + 1) * batch_size)
             x, y = send(data.test.inputs[rows], device), send(data.test.targets[rows], device)
-            logits = module(arranged(to_float(x, data.mean, data.std, dtype)))
+            logits = module(channels_last(to_float(x, data.mean, data.std, dtype)))
             right.append((logits.argmax(1) == y).sum())
             loss.append(F.cross_entropy(logits, y, reduction="sum"))
     return list(zip(torch.stack(right).tolist(), torch.stack(loss).tolist(), strict=True)) if right else []

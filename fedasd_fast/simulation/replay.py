@@ -1,4 +1,4 @@
-"""One client of one round again, alone: to see why it failed, or what it did."""
+"""Replay of one client in one round: to see why it failed, or what it did."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from ..data.federated import FederatedData
-from . import executors, state
-from .cohort import tasks, train_client
+from . import state
+from .client.update import train_client
+from .cohort import client_tasks
+from .context import Inputs, build_context
+from .distributed.sharding import Shard
 from .errors import ClientError, SimulationError
-from .round import run_round, server_of
-from .run import check_same, restore_place, workplace
+from .executors import local_executor
+from .restore import check_same_settings, restore, saved_parallelism
+from .round import run_round
 from .storage import checkpoint
-from .storage.run_directory import RunFolder
+from .storage.client_store import ClientStore
+from .storage.run_directory import RunDirectory
 from .system.threads import threads
 
 
@@ -28,40 +33,44 @@ class Replay:
 def replay(
     out: str | Path, round: int, client: int, *, data: FederatedData | None = None, model: nn.Module | None = None
 ) -> Replay:
-    """Trains `client` as in `round` (1-based, as in metrics.jsonl); nothing in the folder changes.
+    """Trains `client` as in `round` (1-based, as in metrics.jsonl); nothing in the run directory changes.
 
     Starts at the nearest checkpoint before that round, or at the first round, and repeats what lies between.
     """
-    folder = RunFolder(Path(out))
-    config = folder.config()  # before the lock, which leaves a file: this may be no run's folder
-    with folder:
+    directory = RunDirectory(Path(out))
+    config = directory.config()  # before the lock, which leaves a file: this may be no run directory
+    with directory:
         if not 1 <= round <= config.rounds:
             raise SimulationError(f"round = {round}; expected 1 .. {config.rounds}")
-        place = workplace(config, data, model, folder.clients)
-        kept = checkpoint.load(folder.checkpoints)
-        usable = [i for i, content in enumerate(kept) if content["state"]["round"] < round]
+        kept = checkpoint.load(directory.checkpoints)
         if kept:
-            check_same(config, kept[0]["config"])
+            check_same_settings(config, kept[0]["config"])
+        usable = [i for i, content in enumerate(kept) if content["state"]["round"] < round]
+        parallelism = saved_parallelism(kept[usable[0]]) if usable else None
+        shard = Shard(directory.clients)
+        context = build_context(config, Inputs(data, model), shard=shard, parallelism=parallelism)
+        experiment, records = context.experiment, context.records
+        assert isinstance(records, ClientStore)
         if usable:
             rounds = range(kept[usable[0]]["state"]["round"], round)
-            involved = {task.client for r in rounds for task in tasks(config, place.data, place.method, r)}
-            place, now = restore_place(place, kept, usable[0], read_only=True, wanted=involved.__contains__)
+            involved = {task.client for r in rounds for task in client_tasks(experiment, r)}
+            now = restore(context, kept, usable[0], read_only=True, wanted=involved.__contains__)
         else:
-            now = state.first(config, place.method, place.initial)
-            place.store.overlay()
-        executor = executors.local(place)
+            now = state.first(config, experiment.method, context.initial)
+            records.write_to_memory()
+        executor = local_executor(context)
         repeated = round - 1 - now.round
         while now.round < round - 1:
-            now, _ = run_round(place, executor, now)
-            place.store.mark()
-        todo = {task.client: task for task in tasks(config, place.data, place.method, now.round)}
-        if client not in todo:
-            raise SimulationError(f"client {client} took no part in round {round}; those that did: {sorted(todo)}")
+            now, _ = run_round(experiment, executor, now)
+            records.mark()
+        tasks = {task.client: task for task in client_tasks(experiment, now.round)}
+        if client not in tasks:
+            raise SimulationError(f"client {client} took no part in round {round}; those that did: {sorted(tasks)}")
         losses: list[Tensor] = []
         error = None
         try:
-            with threads(place.threads):
-                train_client(place, server_of(place, now), todo[client], losses)
+            with threads(context.parallelism.threads):
+                train_client(context.trainer, records, experiment.server(now), tasks[client], losses)
         except ClientError as failure:
             error = str(failure)
         return Replay([float(loss) for loss in losses], error, repeated)

@@ -1,4 +1,4 @@
-"""What a run will take, before it starts: steps, memory, disk; and a refusal of what cannot fit."""
+"""Resource estimate of a run before it starts: steps, memory, disk; and the refusal of what cannot fit."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
-from .cohort import Workplace
+from .context import Context
 from .errors import SimulationError
+from .storage.client_store import ClientStore
 
 _TEACHER_ROW_EXTRA = 32  # bytes a sample beside the row itself: two float64, a label, rounding
 
 
 @dataclass(frozen=True)
-class Plan:
+class ResourceEstimate:
     """Bytes unless said otherwise; numbers of clients and steps are expectations."""
 
     rounds: int
@@ -72,9 +73,12 @@ class Plan:
         ]
 
 
-def plan(place: Workplace) -> Plan:
-    config, data, store = place.config, place.data, place.store
-    size, width = len(place.initial), place.initial.element_size()
+def estimate_resources(context: Context, workers: int | None = None) -> ResourceEstimate:
+    """For so many processes that train on this machine; by default, as the configuration says."""
+    experiment, records = context.experiment, context.records
+    config, data, method = experiment.config, experiment.data, experiment.method
+    assert isinstance(records, ClientStore)
+    size, width = len(context.initial), context.initial.element_size()
     sizes = data.sizes.numpy()
     sampled = config.participation * config.clients
     finishing = sampled * (1 - config.failures.dropout)
@@ -84,47 +88,53 @@ def plan(place: Workplace) -> Plan:
     seen = config.clients * -math.expm1(config.rounds * math.log1p(-min(config.participation, 1 - 1e-12)))
     # Replaced records stay until two further checkpoints are written; in memory, until the round ends.
     kept = finishing * min(2 * config.checkpoint_every if config.out is not None else 1, config.rounds)
-    records = math.ceil(seen + kept) if store.names else 0
+    stored = math.ceil(seen + kept) if records.names else 0
     views = 1 if config.augment == "none" else 2
     largest = int(sizes.max())
-    states = 1 + len(place.method.server_state)
-    return Plan(
+    states = 1 + len(method.server_state)
+    return ResourceEstimate(
         rounds=config.rounds,
         clients_per_round=finishing,
         steps=round(config.rounds * finishing * epochs * steps_an_epoch),
-        step_flops=place.step_flops,
+        step_flops=context.step_flops,
         parameters=size,
-        model=size * (6 * width + 8 * (3 + states + len(place.method.client_state))),
+        model=size * (6 * width + 8 * (3 + states + len(method.client_state))),
         data=data.nbytes,
         largest_client=largest * math.prod(data.input_shape) * width * (1 + views),
         teacher_cache=largest * (data.num_classes * width + _TEACHER_ROW_EXTRA) if config.distillation else 0,
-        client_state=store.record_bytes if store.names else 0,
-        clients_with_state=records,
-        state_file=store.chunk_slots,
+        client_state=records.record_bytes if records.names else 0,
+        clients_with_state=stored,
+        state_file=records.chunk_slots,
         state_on_disk=config.out is not None,
-        checkpoints=3 * (size * (3 * width + 8 * states) + 16 * records) + len(config.eval_models) * size * width,
-        workers=place.workers,
+        checkpoints=3 * (size * (3 * width + 8 * states) + 16 * stored) + len(config.eval_models) * size * width,
+        workers=context.workers if workers is None else workers,
     )
 
 
-def refuse_what_cannot_fit(place: Workplace) -> Plan:
-    """The plan; an error with advice when memory or disk will not do."""
-    made = plan(place)
-    advice = (
-        "leave `all` out of eval_models (it keeps every client's last model), set `out` to keep client state on disk, "
-        "or use a smaller model"
-    )
+def check_resources(context: Context) -> ResourceEstimate:
+    """The estimate; an error with advice when memory or disk will not do."""
+    estimate = estimate_resources(context)
+    if reason := shortage(estimate, context):
+        raise SimulationError(reason)
+    return estimate
+
+
+def shortage(estimate: ResourceEstimate, context: Context) -> str | None:
+    """What there is too little of, and what to do about it; None if the run fits."""
     memory = available_memory()
-    if memory is not None and made.memory > memory:
-        raise SimulationError(f"the run needs {human(made.memory)} of memory, {human(memory)} are available; {advice}")
-    if place.config.out is not None:
-        free = free_disk(Path(place.config.out))
-        if made.disk > free:
-            raise SimulationError(
-                f"the run needs {human(made.disk)} on disk, {human(free)} are free at {place.config.out}; leave `all` "
-                "out of eval_models (it keeps every client's last model), or choose another folder"
-            )
-    return made
+    if memory is not None and estimate.memory > memory:
+        return (
+            f"the run needs {human(estimate.memory)} of memory, {human(memory)} are available; leave `all` out of "
+            "eval_models (it keeps every client's last model), set `out` to keep client state on disk, or use a "
+            "smaller model"
+        )
+    out = context.experiment.config.out
+    if out is not None and estimate.disk > (free := free_disk(Path(out))):
+        return (
+            f"the run needs {human(estimate.disk)} on disk, {human(free)} are free at {out}; leave `all` out of "
+            "eval_models (it keeps every client's last model), or choose another directory"
+        )
+    return None
 
 
 def available_memory() -> int | None:

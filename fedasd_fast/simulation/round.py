@@ -8,28 +8,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..algorithms import Server
 from .aggregation import fixed_point
-from .cohort import Workplace, tasks
+from .cohort import client_tasks
 from .executors import Executor
+from .experiment import Experiment
 from .state import State
 
 
-def learning_rate(place: Workplace, round: int) -> float:
-    optimizer = place.config.optimizer
-    return float(optimizer.lr * optimizer.lr_decay_per_round**round)
-
-
-def server_of(place: Workplace, state: State) -> Server:
-    """What the server sends in the round that comes after `state`."""
-    lr = learning_rate(place, state.round)
-    return Server(state.round, lr, state.cloud, state.server, place.data.num_clients)
-
-
-def run_round(place: Workplace, executor: Executor, state: State) -> tuple[State, dict[str, Any]]:
-    server = server_of(place, state)
-    todo = tasks(place.config, place.data, place.method, state.round)
-    sums = executor.run(server, todo)
+def run_round(experiment: Experiment, executor: Executor, state: State) -> tuple[State, dict[str, Any]]:
+    server = experiment.server(state)
+    tasks = client_tasks(experiment, state.round)
+    sums = executor.run(server, tasks)
     reports = sorted((r for r in sums.reports if r.error is None), key=lambda r: r.client)
     finished = {report.client for report in reports}
     metrics: dict[str, Any] = {
@@ -44,14 +33,14 @@ def run_round(place: Workplace, executor: Executor, state: State) -> tuple[State
     after: dict[str, Any] = {"round": state.round + 1}
     if sums.all_change is not None and state.all_change is not None:
         after["all_change"] = state.all_change + sums.all_change
-    weight = sum(task.weight for task in todo if task.client in finished)
+    weight = sum(task.weight for task in tasks if task.client in finished)
     if weight == 0:  # nobody returned a model that counts: nothing to combine
         return replace(state, **after), metrics
     metrics["loss"] = float(np.average([r.loss for r in reports], weights=[r.steps for r in reports]))
     metrics["client_distance"] = float(np.mean([r.distance for r in reports]))
     mean = fixed_point.to_float(sums.mean) / weight
     change = {name: fixed_point.to_float(total) for name, total in sums.change.items()}
-    cloud, kept = place.method.combine(server, mean, change)
+    cloud, kept = experiment.method.combine(server, mean, change)
     cloud, sel = cloud.to(state.cloud.dtype), mean.to(state.cloud.dtype)
     metrics["drift"] = float(torch.linalg.vector_norm(cloud - state.cloud))
     return replace(state, **after, cloud=cloud, sel=sel, server=kept), metrics

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from fedasd_fast.config import Config, from_dict
 from fedasd_fast.data.federated import FederatedData, Samples
-from fedasd_fast.simulation import executors, state
-from fedasd_fast.simulation.cohort import Workplace
+from fedasd_fast.simulation import state
+from fedasd_fast.simulation.context import Context, Inputs, build_context
+from fedasd_fast.simulation.executors import local_executor
 from fedasd_fast.simulation.round import run_round
-from fedasd_fast.simulation.run import workplace
 from fedasd_fast.simulation.state import State
 
 FEATURES, CLASSES = 3, 4
@@ -70,17 +70,17 @@ def settings(**changes: Any) -> Config:
     return base.replace(**changes)
 
 
-def prepare(config: Config, data: FederatedData | None = None, module: nn.Module | None = None) -> Workplace:
-    return workplace(config, data or skewed(), module or linear(), None)
+def prepare(config: Config, data: FederatedData | None = None, module: nn.Module | None = None) -> Context:
+    return build_context(config, Inputs(data or skewed(), module or linear()))
 
 
-def advance(place: Workplace, rounds: int | None = None) -> tuple[State, list[dict[str, Any]]]:
+def advance(context: Context, rounds: int | None = None) -> tuple[State, list[dict[str, Any]]]:
     """The state after the given number of rounds (all of the configuration), and their metrics."""
-    now, rows = state.first(place.config, place.method, place.initial), []
-    executor = executors.local(place)
-    for _ in range(place.config.rounds if rounds is None else rounds):
-        now, row = run_round(place, executor, now)
-        place.store.mark()
+    now, rows = state.first(context.experiment.config, context.experiment.method, context.initial), []
+    executor = local_executor(context)
+    for _ in range(context.experiment.config.rounds if rounds is None else rounds):
+        now, row = run_round(context.experiment, executor, now)
+        context.records.mark()
         rows.append(row)
     return now, rows
 

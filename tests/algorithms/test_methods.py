@@ -44,14 +44,14 @@ def name_of(value: Any) -> str:
 def test_three_rounds_by_hand(method: str, arguments: dict[str, Any], asd: str, optimizer: str) -> None:
     config = settings(method=method + asd, method_args=arguments, optimizer=OPTIMIZERS[optimizer])
     data = skewed()
-    place = prepare(config, data)
-    expected = numpy_reference.simulate(config, data, place.initial.numpy().copy())
-    final, _ = advance(place)
+    context = prepare(config, data)
+    expected = numpy_reference.simulate(config, data, context.initial.numpy().copy())
+    final, _ = advance(context)
 
     for model in ("cloud", "sel", "all"):
         np.testing.assert_allclose(final.model(model), getattr(expected, model), rtol=0, atol=EXACT, err_msg=model)
     for k in range(len(SIZES)):
-        for name, vector in (place.store.read(k) or {}).items():
+        for name, vector in (context.records.read(k) or {}).items():
             found = {"h": expected.h, "c": expected.c, "upload": expected.uploads}[name]
             np.testing.assert_allclose(vector, found[k], rtol=0, atol=EXACT, err_msg=f"{name} of client {k}")
     assert any(expected.clipped) == (optimizer != "plain")
@@ -60,9 +60,9 @@ def test_three_rounds_by_hand(method: str, arguments: dict[str, Any], asd: str, 
 
 def test_the_cases_use_what_a_client_remembers() -> None:
     """Some client takes part twice, or its state would not be tested."""
-    place = prepare(settings(method="feddyn"))
-    _, rows = advance(place)
-    seen = [k for k in range(len(SIZES)) if place.store.read(k)]
+    context = prepare(settings(method="feddyn"))
+    _, rows = advance(context)
+    seen = [k for k in range(len(SIZES)) if context.records.read(k)]
     assert len(seen) < sum(row["client_updates"] for row in rows)
 
 
@@ -85,11 +85,11 @@ def test_every_asd_setting_reaches_the_loss(setting: str, change: dict[str, Any]
 
 def test_uniform_asd_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     config, data = settings(method="fedavg+asd", asd=dict(weighting="uniform")), skewed()
-    place = prepare(config, data)
+    context = prepare(config, data)
     term = dict(weight=3.0, tau=2.0, adaptive=False, not_true=False)
     monkeypatch.setattr(numpy_reference, "distillation", lambda *_: term)
-    expected = numpy_reference.simulate(config, data, place.initial.numpy().copy())
-    np.testing.assert_allclose(advance(place)[0].cloud, expected.cloud, rtol=0, atol=EXACT)
+    expected = numpy_reference.simulate(config, data, context.initial.numpy().copy())
+    np.testing.assert_allclose(advance(context)[0].cloud, expected.cloud, rtol=0, atol=EXACT)
 
 
 def test_the_learning_rate_decays_by_0998_a_round() -> None:

@@ -54,11 +54,11 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_by_registered_name(module: str) -> None:
     importlib.import_module(module)
     assert "fedavgm" in names()
-    place = prepare(settings(method="fedavgm+asd", method_args={"momentum": 0.5}))
-    first, _ = advance(place, 1)
+    context = prepare(settings(method="fedavgm+asd", method_args={"momentum": 0.5}))
+    first, _ = advance(context, 1)
     mean = advance(prepare(settings(method="fedavg+asd")), 1)[0].cloud
     torch.testing.assert_close(first.cloud, mean, rtol=0, atol=1e-15)  # nothing to remember yet
-    v1 = place.initial - mean
+    v1 = context.initial - mean
 
     second, _ = advance(prepare(settings(method="fedavgm+asd", method_args={"momentum": 0.5})), 2)
     v2 = 0.5 * v1 + (first.cloud - second.sel)

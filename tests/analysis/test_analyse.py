@@ -11,10 +11,10 @@ import pytest
 
 from fedasd_fast import simulate
 from fedasd_fast.analysis import registry
-from fedasd_fast.analysis.progress import Line
+from fedasd_fast.common.progress import Line
 
 from ..cli.conftest import Fedasd
-from ..simulation.small import files, small
+from ..simulation.small_runs import files, small
 
 _FAST = ("--only", "hessian,dissimilarity", "--samples", "40", "hessian.probes=3", "hessian.lanczos_steps=8",
          "hessian.lanczos_runs=1")  # fmt: skip
@@ -92,7 +92,7 @@ def test_what_is_no_run_or_has_no_checkpoint_is_refused(folder: Path, fedasd: Fe
     only = ("--only", "dissimilarity")
     code, _, err = fedasd("analyse", "nowhere", *only)
     assert code == 2
-    assert "nowhere is not the folder of a run" in err
+    assert "nowhere is not a run directory" in err
     (tmp_path / "young").mkdir()
     (tmp_path / "young" / "config.yaml").write_bytes((folder / "config.yaml").read_bytes())
     code, _, err = fedasd("analyse", "young", *only)

@@ -8,12 +8,12 @@ import pytest
 
 from fedasd_fast import Config, simulate
 from fedasd_fast.analysis.cost import cost, cost_of, mean_epochs
-from fedasd_fast.analysis.figures_clients import cost_figure
-from fedasd_fast.analysis.opened import opened
+from fedasd_fast.analysis.loaded_run import opened
+from fedasd_fast.analysis.plots.forgetting import cost_figure
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.simulation.errors import SimulationError
 
-from ..simulation.small import small
+from ..simulation.small_runs import small
 
 
 def rows(number: int, every: int = 1) -> list[dict[str, Any]]:
@@ -73,7 +73,7 @@ def test_epochs_are_those_that_were_trained(tmp_path: Path) -> None:
     simulate(small(out=str(tmp_path / "run"), method="fedavg+asd", local_epochs=6, failures=failures, rounds=6))
     run = opened(tmp_path / "run")
     passes = [row["samples"] / 16 / max(1, row["client_updates"]) for row in run.metrics]
-    assert [mean_epochs(run.place.config, row) for row in run.metrics] == pytest.approx(passes)
+    assert [mean_epochs(run.context.experiment.config, row) for row in run.metrics] == pytest.approx(passes)
     assert 0 < min(passes) < max(passes)
     total = sum(p + 1 for p in passes)
     assert cost(run).units[-1] == pytest.approx(total)

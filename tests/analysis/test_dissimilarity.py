@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from fedasd_fast import simulate
 from fedasd_fast.algorithms import Distillation
 from fedasd_fast.analysis import dissimilarity as module_under_test
-from fedasd_fast.analysis.condition import class_gradients, correlation, label_ratios
+from fedasd_fast.analysis.assumptions import class_gradients, correlation, label_ratios
 from fedasd_fast.analysis.dissimilarity import dissimilarity, drawn_clients, gradients, next_round, term
-from fedasd_fast.analysis.figures import dissimilarity_figure
-from fedasd_fast.analysis.opened import OpenedRun, opened
-from fedasd_fast.analysis.ratio import Moments, Parabola, Ratio, of_population
+from fedasd_fast.analysis.dissimilarity_ratio import Moments, Parabola, Ratio, of_population
+from fedasd_fast.analysis.loaded_run import OpenedRun, opened
+from fedasd_fast.analysis.plots.hessian import dissimilarity_figure
 from fedasd_fast.data.federated import Dataset, PartitionedData, Samples
 from fedasd_fast.loss import reference
 from fedasd_fast.simulation.client.flat_model import FlatModel
@@ -26,7 +26,7 @@ from fedasd_fast.simulation.errors import SimulationError
 from fedasd_fast.simulation.state import from_plain
 from fedasd_fast.simulation.storage import checkpoint
 
-from ..simulation.small import files, small
+from ..simulation.small_runs import files, small
 
 
 def vector(*values: float) -> Tensor:
@@ -162,11 +162,11 @@ def test_gradients_are_those_of_the_written_out_objective(weighting: str, batch_
 
 
 def test_at_the_teacher_itself_lambda_does_not_matter(run: OpenedRun) -> None:
-    data, at = run.place.data, run.state.cloud
+    data, at = run.context.experiment.data, run.state.cloud
     local = data.client(0)
     prior = torch.bincount(local.targets, minlength=data.num_classes) / len(local)
     found = gradients(
-        run.place.trainer.model, at, at, local.inputs.double(), local.targets, prior.double(), term(run), 50
+        run.context.trainer.model, at, at, local.inputs.double(), local.targets, prior.double(), term(run), 50
     )
     assert float(found.asd.abs().max()) < 1e-12
     assert float(found.ce.norm()) > 1e-3
@@ -178,7 +178,7 @@ def test_the_next_round_is_the_one_that_the_run_would_have_made(tmp_path: Path) 
     simulate(small(method="feddyn+asd", rounds=4, out=str(tmp_path / "four")))
     simulate(small(method="feddyn+asd", rounds=5, out=str(tmp_path / "five")))
     before, run = files(tmp_path / "four"), opened(tmp_path / "four")
-    records = {k: run.place.store.read(k) for k in range(12)}
+    records = {k: run.context.records.read(k) for k in range(12)}
     start, end = next_round(run)
     kept = checkpoint.load(tmp_path / "five" / "checkpoint")
     assert torch.equal(end, from_plain(kept[0]["state"], end.device).cloud)
@@ -186,7 +186,7 @@ def test_the_next_round_is_the_one_that_the_run_would_have_made(tmp_path: Path) 
     assert torch.equal(next_round(run)[1], end)
     assert before == files(tmp_path / "four")
     for k, record in records.items():
-        now = run.place.store.read(k)
+        now = run.context.records.read(k)
         assert (record is None) == (now is None)
         assert record is None or all(torch.equal(record[name], now[name]) for name in record)  # type: ignore[index]
 
@@ -196,7 +196,7 @@ def test_a_run_is_measured_as_defined(run: OpenedRun) -> None:
     assert (found.round, found.clients, found.population, found.weight) == (5, 12, 12, 2.0)
     assert found.lambdas == (0.0, 2.0, 5.0)
     start, end = next_round(run)
-    data, flat = run.place.data, run.place.trainer.model
+    data, flat = run.context.experiment.data, run.context.trainer.model
     assert found.uniform is not None
     both = [(found.normalised.values, "adaptive"), (found.uniform.values, "uniform")]
     for at, value, weighting in ((x, v, w) for values, w in both for x, v in zip(found.lambdas, values, strict=True)):
@@ -250,7 +250,7 @@ def test_correlation_by_hand() -> None:
 
 
 def test_of_many_classes_some_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedasd_fast.analysis.condition._MEMORY", 2 * 3 * 8 * 4)  # room for four
+    monkeypatch.setattr("fedasd_fast.analysis.assumptions._MEMORY", 2 * 3 * 8 * 4)  # room for four
     seen: list[int] = []
 
     def gradient(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from fedasd_fast import simulate
 from fedasd_fast.analysis.drift import drift, drift_of, moving_average
-from fedasd_fast.analysis.figures_clients import drift_figure
-from fedasd_fast.analysis.opened import opened
+from fedasd_fast.analysis.loaded_run import opened
+from fedasd_fast.analysis.plots.forgetting import drift_figure
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.simulation.errors import SimulationError
 
-from ..simulation.small import small
+from ..simulation.small_runs import small
 
 ROWS: list[dict[str, Any]] = [
     {"round": 1, "drift": 4.0, "client_distance": 6.0},

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +9,23 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 from fedasd_fast import simulate
-from fedasd_fast.analysis.clients import GROUPS, chosen, label_groups
-from fedasd_fast.analysis.figures_clients import forgetting_figure
-from fedasd_fast.analysis.forgetting import GroupChange, class_accuracy, forgetting, grouped_change, place_for
-from fedasd_fast.analysis.opened import OpenedRun, opened
+from fedasd_fast.analysis.forgetting import GroupChange, class_accuracy, forgetting, grouped_change, trainer_for
+from fedasd_fast.analysis.label_groups import GROUPS, chosen, label_groups
+from fedasd_fast.analysis.loaded_run import OpenedRun, opened
+from fedasd_fast.analysis.plots.forgetting import forgetting_figure
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.data.federated import Dataset, PartitionedData, Samples
 from fedasd_fast.simulation.client.flat_model import FlatModel
-from fedasd_fast.simulation.cohort import Task, train_client
+from fedasd_fast.simulation.client.update import train_client
+from fedasd_fast.simulation.cohort import ClientTask
 from fedasd_fast.simulation.errors import SimulationError
 from fedasd_fast.simulation.evaluation import evaluate
-from fedasd_fast.simulation.round import server_of
+from tests.analysis.with_config import with_config
 
-from ..simulation.small import files, small
+from ..simulation.small_runs import files, small
 
 
 def made(out: Path, **changes: Any) -> OpenedRun:
@@ -74,20 +74,27 @@ def test_accuracy_of_a_class_by_hand() -> None:
 
 
 def test_classes_make_up_the_accuracy_of_the_run(run: OpenedRun) -> None:
-    model, data = run.place.trainer.model, run.place.data
+    model, data = run.context.trainer.model, run.context.experiment.data
     tested = torch.bincount(data.test.targets, minlength=data.num_classes)
     by_class = class_accuracy(model, run.model("cloud"), data, 16).nan_to_num()
     overall, _ = evaluate(model, run.model("cloud"), data, 16)
     assert float((by_class * tested).sum() / tested.sum()) == pytest.approx(overall)
 
 
+def update(run: OpenedRun, client: int) -> Tensor:
+    """Where the client's training ends."""
+    server = run.context.experiment.server(run.state)
+    trained = train_client(run.context.trainer, run.context.records, server, ClientTask(client, 1, 1.0))
+    return trained.run.end.clone()
+
+
 def test_clients_train_as_in_the_run_and_leave_no_trace(run: OpenedRun) -> None:
-    before, vector = files(run.path), run.place.trainer.model.vector.clone()
+    before, vector = files(run.path), run.context.trainer.model.vector.clone()
     found = forgetting(run, clients=(4, 1), methods=("fedavg+asd", "fedavg"))
     assert files(run.path) == before
-    assert torch.equal(run.place.trainer.model.vector, vector)
-    model, data = run.place.trainer.model, run.place.data
-    end = train_client(run.place, server_of(run.place, run.state), Task(1, 1, 1.0)).run.end.clone()
+    assert torch.equal(run.context.trainer.model.vector, vector)
+    model, data = run.context.trainer.model, run.context.experiment.data
+    end = update(run, 1)
     assert found.after["fedavg"][1] == class_accuracy(model, end, data, 500).tolist()
     assert found.clients == [4, 1]
     assert found.counts == [data.label_counts(4).tolist(), data.label_counts(1).tolist()]
@@ -112,8 +119,8 @@ def test_methods_start_from_the_same_model_whatever_came_before(run: OpenedRun) 
 
 
 def test_a_weight_of_zero_is_no_distillation(run: OpenedRun) -> None:
-    config = run.place.config.replace(asd={"weight": 0.0})
-    found = forgetting(replace(run, place=replace(run.place, config=config)), clients=2)
+    config = run.context.experiment.config.replace(asd={"weight": 0.0})
+    found = forgetting(with_config(run, config), clients=2)
     assert found.after["fedavg+asd"] == found.after["fedavg"] == found.after["fedntd"]
 
 
@@ -133,7 +140,7 @@ def test_clients_of_one_label_forget_the_others(tmp_path: Path) -> None:
 def test_a_run_of_views_that_change_recomputes_the_teacher(tmp_path: Path) -> None:
     """Without a teacher this combination is allowed; with one it is not."""
     run = made(tmp_path / "run", synthetic={"shape": [1, 4, 4]}, augment="epoch", teacher="cache", rounds=1)
-    assert place_for(run.place, "fedavg+asd").config.teacher == "recompute"
+    assert trainer_for(run.context, "fedavg+asd").experiment.config.teacher == "recompute"
     assert len(forgetting(run, clients=1).after) == 4
 
 
@@ -145,7 +152,7 @@ def test_methods_with_state_need_a_run_of_theirs(tmp_path: Path, run: OpenedRun)
 
 
 def test_which_clients(run: OpenedRun) -> None:
-    data = run.place.data
+    data = run.context.experiment.data
     assert chosen(data, 4, 0) == chosen(data, 4, 0) != chosen(data, 4, 1)
     assert chosen(data, 100, 0) == list(range(12))
     assert chosen(data, [3, 0], 0) == [3, 0]

@@ -12,16 +12,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedasd_fast import simulate
-from fedasd_fast.analysis.figures import hessian_figure
 from fedasd_fast.analysis.hessian import hessian, paper_numbers
-from fedasd_fast.analysis.opened import OpenedRun, opened
-from fedasd_fast.analysis.samples import training_samples
+from fedasd_fast.analysis.loaded_run import OpenedRun, opened
+from fedasd_fast.analysis.plots.hessian import hessian_figure
+from fedasd_fast.analysis.selection import training_samples
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.presets import load
-from fedasd_fast.simulation.client.flat_model import FlatModel, arranged
+from fedasd_fast.simulation.client.flat_model import FlatModel, channels_last
 from fedasd_fast.simulation.errors import SimulationError
 
-from ..simulation.small import small
+from ..simulation.small_runs import small
 
 pytest.importorskip("curvlinops")
 from fedasd_fast.analysis.spectrum import Passes, density_of, hessian_operator, shifted, spectrum, trace_of
@@ -36,7 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> OpenedRun:
 
 def exact(run: OpenedRun, model: str, x: Tensor, y: Tensor) -> Tensor:
     """The Hessian itself, by torch.func: another way than that of the operator."""
-    flat = run.place.trainer.model
+    flat = run.context.trainer.model
 
     def loss(vector: Tensor) -> Tensor:
         return F.cross_entropy(torch.func.functional_call(flat.module, flat.views(vector), (x,)), y)
@@ -90,7 +90,7 @@ def test_eigenvalues_trace_and_smallest_are_those_of_the_exact_hessian(run: Open
     assert found.spectrum.trace_error == pytest.approx(spread, rel=0.15)
     assert abs(found.spectrum.trace - float(matrix.trace())) < 4 * spread
     x, y = training_samples(run, 60, 3)
-    with run.place.trainer.model.holding(run.model("all")) as module, torch.no_grad():
+    with run.context.trainer.model.holding(run.model("all")) as module, torch.no_grad():
         assert found.loss == pytest.approx(float(F.cross_entropy(module(x), y)))
 
 
@@ -104,7 +104,9 @@ def test_convolutions_in_the_flat_vectors_own_order() -> None:
         return F.cross_entropy(torch.func.functional_call(flat.module, flat.views(vector), (x,)), y)
 
     values = torch.linalg.eigvalsh(torch.func.hessian(loss)(flat.vector.clone()))
-    found = spectrum(hessian_operator(flat.module, Passes(arranged(x), y, 4), 9), top=3, probes=2, lanczos_steps=20)
+    found = spectrum(
+        hessian_operator(flat.module, Passes(channels_last(x), y, 4), 9), top=3, probes=2, lanczos_steps=20
+    )
     assert found.top == pytest.approx(values.flip(0)[:3].tolist(), rel=2e-3)
 
 
@@ -130,9 +132,9 @@ def test_a_seed_repeats_all_of_it_and_another_does_not(run: OpenedRun) -> None:
 
 
 def test_nothing_of_the_run_changes(run: OpenedRun) -> None:
-    before, state = run.place.trainer.model.vector.clone(), torch.get_rng_state()
+    before, state = run.context.trainer.model.vector.clone(), torch.get_rng_state()
     hessian(run, samples=20, probes=2, lanczos_steps=5, lanczos_runs=1)
-    assert torch.equal(before, run.place.trainer.model.vector)
+    assert torch.equal(before, run.context.trainer.model.vector)
     assert torch.equal(state, torch.get_rng_state())
 
 
@@ -142,7 +144,7 @@ def test_weight_decay_moves_every_eigenvalue(run: OpenedRun) -> None:
         for decay in (False, True)
     )
     assert plain.weight_decay == 0
-    assert with_decay.weight_decay == run.place.config.optimizer.weight_decay == 0.001
+    assert with_decay.weight_decay == run.context.experiment.config.optimizer.weight_decay == 0.001
     assert with_decay.spectrum.top[0] - plain.spectrum.top[0] == pytest.approx(0.001)
     assert with_decay.spectrum.trace - plain.spectrum.trace == pytest.approx(0.001 * plain.parameters)
     assert shifted(plain.spectrum, 0.0, 3) is plain.spectrum

@@ -12,14 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedasd_fast import TeacherCache, simulate
-from fedasd_fast.analysis.clients import label_groups
-from fedasd_fast.analysis.figures_clients import weights_figure
-from fedasd_fast.analysis.opened import OpenedRun, opened
+from fedasd_fast.analysis.label_groups import label_groups
+from fedasd_fast.analysis.loaded_run import OpenedRun, opened
+from fedasd_fast.analysis.plots.forgetting import weights_figure
 from fedasd_fast.analysis.weights import RELATIVE_EDGES, effective_number, histogram, weights
 from fedasd_fast.common.randomness import Stream, generator
 from fedasd_fast.simulation.errors import SimulationError
+from tests.analysis.with_config import with_config
 
-from ..simulation.small import files, small
+from ..simulation.small_runs import files, small
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> OpenedRun:
 
 
 def with_asd(run: OpenedRun, **settings: Any) -> OpenedRun:
-    return replace(run, place=replace(run.place, config=run.place.config.replace(asd=settings)))
+    return with_config(run, run.context.experiment.config.replace(asd=settings))
 
 
 def test_a_teacher_that_knows_nothing_shares_the_weight_among_labels(run: OpenedRun) -> None:
@@ -38,7 +39,7 @@ def test_a_teacher_that_knows_nothing_shares_the_weight_among_labels(run: Opened
     ignorant = replace(run, state=replace(run.state, cloud=torch.zeros_like(run.state.cloud)))
     found = weights(ignorant, clients=12)
     for own in found.clients:
-        counts = run.place.data.label_counts(own.client)
+        counts = run.context.experiment.data.label_counts(own.client)
         held = counts[counts > 0].double()
         assert own.labels == len(held)
         assert own.entropy == pytest.approx(math.log(5))
@@ -52,10 +53,10 @@ def test_a_teacher_that_knows_nothing_shares_the_weight_among_labels(run: Opened
 
 
 def test_the_weights_are_those_of_the_loss(run: OpenedRun) -> None:
-    k, place = 5, run.place
-    samples, model = place.data.client(k), place.trainer.model
+    k, data = 5, run.context.experiment.data
+    samples, model = data.client(k), run.context.trainer.model
     with model.holding(run.model("cloud")) as module:
-        prior = place.data.label_counts(k).float() / len(samples)
+        prior = data.label_counts(k).float() / len(samples)
         cache = TeacherCache.build(module, samples.inputs, samples.targets, prior)
     (own,) = weights(run, clients=(k,)).clients
     assert own.effective == pytest.approx(effective_number(cache.log_weight.softmax(0)), rel=1e-5)
@@ -76,7 +77,7 @@ def test_settings_of_asd_are_followed(run: OpenedRun) -> None:
 def test_who_applies_them(run: OpenedRun) -> None:
     assert weights(run, clients=1).applied
     assert not weights(with_asd(run, weighting="uniform"), clients=1).applied
-    plain = replace(run, place=replace(run.place, config=run.place.config.replace(method="fedavg")))
+    plain = with_config(run, run.context.experiment.config.replace(method="fedavg"))
     without = weights(plain, clients=1)
     assert not without.applied
     assert without.in_batch == weights(run, clients=1).in_batch

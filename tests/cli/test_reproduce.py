@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from fedasd_fast.analysis.opened import opened
+from fedasd_fast.analysis.loaded_run import opened
 from fedasd_fast.callbacks import Progress
-from fedasd_fast.cli import running
-from fedasd_fast.report.runs import read
+from fedasd_fast.cli import execution as running
+from fedasd_fast.simulation.storage.recorded_run import read
 
 from .conftest import Fedasd
 
@@ -95,9 +95,10 @@ def test_runs_share_the_partition_and_the_initial_model_and_may_get_longer(fedas
     assert fedasd(*words, "--rounds", "1", "--only", "fedavg,fedavg+asd,feddyn")[0] == 0
     first, *others = [opened(f"g/{method},clients=6-seed5") for method in ("fedavg", "fedavg+asd", "feddyn")]
     for other in others:
-        assert torch.equal(first.place.initial, other.place.initial)
+        assert torch.equal(first.context.initial, other.context.initial)
         for client in range(6):
-            assert torch.equal(first.place.data.client(client).inputs, other.place.data.client(client).inputs)
+            one, two = (run.context.experiment.data.client(client) for run in (first, other))
+            assert torch.equal(one.inputs, two.inputs)
 
     row = read("g/fedavg,clients=6-seed5").metrics[0]
     code, out, _ = fedasd(*words, "--rounds", "3", "--only", "fedavg,fedavg+asd")
@@ -112,7 +113,7 @@ def test_runs_share_the_partition_and_the_initial_model_and_may_get_longer(fedas
 
 def test_a_budget_is_kept_to(fedasd: Fedasd, monkeypatch: pytest.MonkeyPatch) -> None:
     words = (*PART[:-4], "rounds=100000", "--budget", "3s", "--quiet", "--out", "b")
-    monkeypatch.setattr("fedasd_fast.reproduce.budget._MARGIN", 20)  # so that the test takes less
+    monkeypatch.setattr("fedasd_fast.reproduce.time_budget._MARGIN", 20)  # so that the test takes less
     code, out, _ = fedasd(*words)
     assert code == 0
     assert "--budget 3s: " in out

@@ -1,4 +1,4 @@
-// What the tests of CUDA kernels share that csrc/host_cuda runs.
+// Common parts of the tests that run CUDA kernels on the CPU (csrc/host_cuda).
 #pragma once
 
 #include <cuda_runtime.h>

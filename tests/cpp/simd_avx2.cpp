@@ -1,3 +1,4 @@
+// The SIMD functions compiled for AVX2.
 #if defined(__x86_64__)
 #define FEDASD_ISA avx2
 #define FEDASD_VECTOR_BYTES 32

@@ -1,3 +1,4 @@
+// The SIMD functions compiled for AVX-512.
 #if defined(__x86_64__)
 #define FEDASD_ISA avx512
 #define FEDASD_VECTOR_BYTES 64

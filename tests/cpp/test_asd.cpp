@@ -10,8 +10,12 @@ using namespace cases;
 
 struct Cpu : Backend {
   explicit Cpu(Parallel p) : parallel(std::move(p)) {}
-  void loss_and_gradient(const Problem& p, const std::vector<Memory>&) override { fedasd::cpu::loss_and_gradient(p, parallel); }
-  void build_cache(const CacheProblem& p, const std::vector<Memory>&) override { fedasd::cpu::build_cache(p, parallel); }
+  void loss_and_gradient(const Problem& p, const std::vector<Memory>&) override {
+    fedasd::cpu::loss_and_gradient(p, parallel);
+  }
+  void build_cache(const CacheProblem& p, const std::vector<Memory>&) override {
+    fedasd::cpu::build_cache(p, parallel);
+  }
   Parallel parallel;
 };
 
@@ -23,7 +27,8 @@ void check_threads(const Case& c) {
     if (c.cached()) {
       build_cache(serial_cpu, one);
       build_cache(threaded_cpu, many);
-      CHECK(one.cache == many.cache && one.constant == many.constant && one.log_weight == many.log_weight, "cache, threads", c);
+      CHECK(one.cache == many.cache && one.constant == many.constant && one.log_weight == many.log_weight,
+            "cache, threads", c);
     }
     CHECK(run(serial_cpu, one) == run(threaded_cpu, many), "bits depend on threads", threads, c);
   }
@@ -34,14 +39,14 @@ void check_threads_grid() {
   for (auto [clients, batch, classes] : {std::tuple{1, 7001, 10}, {3, 2203, 32}, {1, 2003, 33}, {3, 97, 1025}})
     for (DType type : {DType::f32, DType::f64})
       for (Divergence divergence : {Divergence::kl, Divergence::js})
-        for (TeacherRows rows : {TeacherRows::logits, TeacherRows::log_probabilities}) {
+        for (TeacherRows rows : {TeacherRows::logits, TeacherRows::log_probabilities, TeacherRows::none}) {
           Case c = draw(++seed);
           c.clients = clients;
           c.batch = batch;
           c.classes = classes;
           c.student = type;
           c.options.divergence = divergence;
-          c.rows = rows;
+          c.set_rows(rows);
           c.masked = false;
           check_threads(c);
         }
@@ -53,6 +58,7 @@ int main() {
   if (check::skip()) return check::kSkip;
   Cpu cpu(serial());
   check_grid(cpu);
+  check_cross_entropy(cpu);
   check_threads_grid();
   check_finite_differences(cpu);
   check_equal_student(cpu);

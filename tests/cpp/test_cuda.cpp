@@ -3,11 +3,12 @@
 #include <sys/mman.h>
 
 #include <optional>
+#include <stdexcept>
 #include <string>
 
 #include "asd_cases.h"
-#include "cuda/asd.h"
-#include "cuda/kernels.h"
+#include "cuda/api.h"
+#include "cuda/kernels.cuh"
 #include "on_host.h"
 
 namespace {
@@ -31,9 +32,7 @@ struct HostCuda : Backend {
     const Registered known(memory);
     fedasd::cuda::build_cache(p, nullptr);
   }
-
 };
-
 
 struct Shape {
   int64_t clients, batch, classes;
@@ -42,16 +41,24 @@ struct Shape {
 // One block a client, several of them, and more clients than the device holds blocks; the last rounds are never full.
 void check_schedules(HostCuda& cuda) {
   unsigned seed = 9000;
-  for (Shape shape : {Shape{1, 50, 100}, {1, 560, 10}, {2, 300, 20}, {1, 150, 60}, {3, 70, 100}, {1, 67, 200}, {2, 69, 500},
-                      {1, 65, 1000}, {2, 9, 2500}, {7, 3, 1500}})
+  for (Shape shape : {Shape{1, 50, 100},
+                      {1, 560, 10},
+                      {2, 300, 20},
+                      {1, 150, 60},
+                      {3, 70, 100},
+                      {1, 67, 200},
+                      {2, 69, 500},
+                      {1, 65, 1000},
+                      {2, 9, 2500},
+                      {7, 3, 1500}})
     for (DType type : {DType::f32, DType::f64, DType::bf16})
-      for (TeacherRows rows : {TeacherRows::logits, TeacherRows::probabilities}) {
+      for (TeacherRows rows : {TeacherRows::logits, TeacherRows::probabilities, TeacherRows::none}) {
         Case c = draw(++seed);
         c.clients = shape.clients;
         c.batch = shape.batch;
         c.classes = shape.classes;
         c.student = type;
-        c.rows = rows;
+        c.set_rows(rows);
         c.masked = false;
         c.options.divergence = Divergence(seed % 3);
         if (c.options.divergence == Divergence::reverse_kl) c.logit_scale = 1, c.cache = DType::f32;
@@ -63,7 +70,8 @@ void check_schedules(HostCuda& cuda) {
         }
         std::optional<Output> first;
         const auto one = count([&] { first = run(cuda, b); });
-        CHECK(one.total() == 1 && (one.cooperative == 0 || !c.cached()), "launches", one.plain, one.cooperative, c);
+        CHECK(one.total() == 1 && (one.cooperative == 0 || c.rows == TeacherRows::logits), "launches", one.plain,
+              one.cooperative, c);
         check_objective(b, *first);
         for (uint64_t schedule = 1; schedule <= 6; ++schedule) {
           set_device(1 + seed % 7, true, schedule);
@@ -83,7 +91,7 @@ void check_paths(HostCuda& cuda) {
     c.clients = shape.clients;
     c.batch = shape.batch;
     c.classes = shape.classes;
-    c.rows = rows;
+    c.set_rows(rows);
     Batch b(c);
     set_device(blocks, true, 1);
     if (c.cached()) build_cache(cuda, b);
@@ -95,6 +103,7 @@ void check_paths(HostCuda& cuda) {
   CHECK(launched({1, 6, 2000}, TeacherRows::logits, 4).cooperative == 1, "long rows share a grid");
   CHECK(launched({1, 6, 2000}, TeacherRows::logits, 1).plain == 1, "a device of one block");
   CHECK(launched({1, 200, 100}, TeacherRows::probabilities, 4).plain == 1, "a cached teacher needs no barrier");
+  CHECK(launched({1, 200, 100}, TeacherRows::none, 4).plain == 1, "the cross-entropy alone needs no barrier");
   CHECK(launched({0, 5, 10}, TeacherRows::logits, 4).total() == 0, "no client, no launch");
   CHECK(launched({2, 0, 10}, TeacherRows::logits, 4).total() == 1, "an empty batch has a loss");
 }
@@ -109,7 +118,8 @@ void check_replay() {
   c.classes = 100;
   c.wide_loss = false;
   Batch b(c);
-  std::vector<float> loss(2), gradient(size_t(c.clients * c.batch * c.classes)), numbers(size_t(3 * c.clients * c.batch));
+  std::vector<float> loss(2), gradient(size_t(c.clients * c.batch * c.classes)),
+      numbers(size_t(3 * c.clients * c.batch));
   std::vector<double> partial(size_t(c.clients * kBlocks));
   std::vector<unsigned long long> stamp(partial.size(), 0x123456789abcdefull);
   Parameters<float> p(b.problem({loss.data(), false}, gradient.data()));
@@ -123,15 +133,17 @@ void check_replay() {
   const auto kernel = objective_of<float, false>(c.classes, true);
   for (uint64_t replay = 0; replay < 20; ++replay) {
     set_device(6, true, replay);
-    // Every row changes: a share left over from the last replay shows.
+    // Every row changes: a partial loss left over from the last replay shows.
     for (int64_t k = 0; k < c.clients; ++k)
       for (int64_t i = 0; i < c.batch; ++i)
-        for (int64_t j = 0; j < c.classes; ++j) b.student.set(k, i, j, 3 * std::sin(double(i * 31 + j) * (1.0 + double(replay))));
+        for (int64_t j = 0; j < c.classes; ++j)
+          b.student.set(k, i, j, 3 * std::sin(double(i * 31 + j) * (1.0 + double(replay))));
     host_cuda::launch(kernel.run, dim3(6), dim3(256), true, p);
     HostCuda fresh;
     const Output expected = run(fresh, b);
     for (int64_t k = 0; k < c.clients; ++k)
-      CHECK(std::fabs(loss[size_t(k)] - expected.loss.get(k)) < 1e-6, "replay", replay, k, loss[size_t(k)], expected.loss.get(k));
+      CHECK(std::fabs(loss[size_t(k)] - expected.loss.get(k)) < 1e-6, "replay", replay, k, loss[size_t(k)],
+            expected.loss.get(k));
   }
 }
 
@@ -142,7 +154,8 @@ void check_asserts(HostCuda& cuda) {
   c.batch = 20;
   c.classes = 10;
   auto fails = [&](const char* assertion, TeacherRows rows, auto spoil) {
-    c.rows = rows;
+    c.options = {};
+    c.set_rows(rows);
     Batch b(c);
     if (c.cached()) build_cache(cuda, b);
     for (int64_t i = 0; i < 3; ++i)  // a valid row to begin with
@@ -154,16 +167,36 @@ void check_asserts(HostCuda& cuda) {
     } catch (const host_cuda::Error& error) {
       message = error.what();
     }
-    CHECK(message.find("device-side assert") != std::string::npos && message.find(assertion) != std::string::npos, assertion, message);
+    CHECK(message.find("device-side assert") != std::string::npos && message.find(assertion) != std::string::npos,
+          assertion, message);
   };
-  for (TeacherRows rows : {TeacherRows::logits, TeacherRows::probabilities})
+  for (TeacherRows rows : {TeacherRows::logits, TeacherRows::probabilities, TeacherRows::none})
     for (int64_t label : {int64_t(10), int64_t(-1), INT64_MAX})
       fails("target_is_a_class", rows, [&](Batch& b) { b.targets.set(1, 5, label); });
   for (int64_t row : {int64_t(41), int64_t(-1), int64_t(1) << 40})
     fails("row_is_in_the_cache", TeacherRows::probabilities, [&](Batch& b) { b.rows.set(1, 5, row); });
-  fails("cache was built with", TeacherRows::log_probabilities, [&](Batch& b) { b.targets.set(1, 5, (b.targets.get(1, 5) + 1) % 10); });
-  for (double share : {0.0, -1.0, reference::kInfinity, std::nan("")})
-    fails("label_prior", TeacherRows::logits, [&](Batch& b) { b.prior.set(1, b.targets.get(1, 5), share); });
+  fails("cache was built with", TeacherRows::log_probabilities,
+        [&](Batch& b) { b.targets.set(1, 5, (b.targets.get(1, 5) + 1) % 10); });
+  for (double proportion : {0.0, -1.0, reference::kInfinity, std::nan("")})
+    fails("label_prior", TeacherRows::logits, [&](Batch& b) { b.prior.set(1, b.targets.get(1, 5), proportion); });
+}
+
+// A distillation needs a teacher; refused before anything is launched.
+void check_teacher_is_needed(HostCuda& cuda) {
+  Case c;
+  c.batch = 3;
+  c.classes = 10;
+  c.rows = TeacherRows::none;
+  Batch b(c);
+  std::string message;
+  const auto launched = count([&] {
+    try {
+      run(cuda, b);
+    } catch (const std::invalid_argument& error) {
+      message = error.what();
+    }
+  });
+  CHECK(message.find("asd_weight = 1") == 0 && launched.total() == 0, "a distillation without a teacher", message);
 }
 
 // Rows more than 2^31 elements apart.  Of the memory between them nothing is ever touched.
@@ -180,7 +213,8 @@ void check_far_rows() {
     void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     CHECK(memory != MAP_FAILED, "address space for the test", bytes);
     for (int64_t i = 0; i < c.batch; ++i)
-      for (int64_t j = 0; j < classes; ++j) static_cast<float*>(memory)[i * kStride + j] = float(b.student.get(0, i, j));
+      for (int64_t j = 0; j < classes; ++j)
+        static_cast<float*>(memory)[i * kStride + j] = float(b.student.get(0, i, j));
     std::vector<float> gradient(size_t(c.batch * classes));
     double loss = 0;
     Problem p = b.problem({&loss, true}, gradient.data());
@@ -201,6 +235,7 @@ int main(int count, char** arguments) {
   if (part != "values_2" && part != "schedules") check_grid(cuda, 0, 2);
   if (part != "values_1" && part != "schedules") check_grid(cuda, 1, 2);
   if (part == "" || part == "schedules") {
+    check_cross_entropy(cuda);
     check_finite_differences(cuda);
     check_equal_student(cuda);
     check_infinite_divergence(cuda);
@@ -208,6 +243,7 @@ int main(int count, char** arguments) {
     check_paths(cuda);
     check_replay();
     check_asserts(cuda);
+    check_teacher_is_needed(cuda);
     check_far_rows();
   }
   return check::finish();

@@ -1,5 +1,5 @@
-// Every refusal of csrc/cpu/asd.cpp: thrown, naming the argument, its place and its value, and before anything
-// of that client is written.
+// Bad arguments of csrc/cpu/asd.cpp: an exception is thrown, naming the argument, its place and its value, and before
+// anything of that client is written.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -28,7 +28,8 @@ void refuses(const std::vector<std::string>& parts, F f) {
     message = error.what();
   }
   CHECK(!message.empty(), "no exception where one was due:", parts[0]);
-  for (const std::string& part : parts) CHECK(message.find(part) != std::string::npos, "missing:", part, "in:", message);
+  for (const std::string& part : parts)
+    CHECK(message.find(part) != std::string::npos, "missing:", part, "in:", message);
 }
 
 // A small valid problem, with a cache of its teacher's five samples, for the tests to spoil.
@@ -62,6 +63,20 @@ struct Setup {
         for (int64_t i = 0; i < batch; ++i) student.set(k, i, c, double(c));
       }
     }
+  }
+
+  void without_teacher() {
+    Problem p;
+    p.options = options;
+    p.clients = clients;
+    p.batch = batch;
+    p.classes = classes;
+    p.student = student.view();
+    p.teacher_rows = TeacherRows::none;
+    p.targets = targets.view();
+    p.loss = {loss.data(), true};
+    p.gradient = gradient.data();
+    loss_and_gradient(p, parallel);
   }
 
   void from_logits() {
@@ -141,32 +156,50 @@ void labels_out_of_range() {
     cached.targets.set(0, 1, label);
     refuses({"targets[1]" + value, remedy}, [&] { cached.from_cache(); });
 
+    Setup alone;
+    alone.options.asd_weight = 0;
+    alone.targets.set(0, 1, label);
+    refuses({"targets[1]" + value, remedy}, [&] { alone.without_teacher(); });
+    CHECK(alone.untouched(0), "written in spite of a bad label", label);
+
     Setup building(2);
     building.labels.set(1, 4, label);
     refuses({"targets[1, 4]" + value, remedy}, [&] { building.build(); });
   }
 }
 
-void shares_not_positive() {
-  const std::pair<double, const char*> shares[] = {{0.0, " = 0,"}, {-0.25, " = -0.25,"}, {kNaN, "nan,"}, {kInfinity, " = inf,"}};
-  for (auto [share, text] : shares) {
+void a_distillation_needs_a_teacher() {
+  Setup s(2);
+  s.options.asd_weight = 0.5;
+  refuses({"asd_weight = 0.5", "no teacher", "cross-entropy alone"}, [&] { s.without_teacher(); });
+  CHECK(s.untouched(0) && s.untouched(1), "written without a teacher");
+  s.options.asd_weight = 0;
+  s.without_teacher();
+  CHECK(s.loss[0] > 0 && s.loss[1] > 0 && !s.untouched(1), "the remedy works", s.loss[0], s.loss[1]);
+}
+
+void proportions_not_positive() {
+  const std::pair<double, const char*> proportions[] = {
+      {0.0, " = 0,"}, {-0.25, " = -0.25,"}, {kNaN, "nan,"}, {kInfinity, " = inf,"}};
+  for (auto [proportion, text] : proportions) {
     Setup raw(2);
-    raw.prior.set(1, 2, share);
+    raw.prior.set(1, 2, proportion);
     refuses({"label_prior[1, 2] = ", text, "targets[1, 1] = 2", "positive"}, [&] { raw.from_logits(); });
-    CHECK(!raw.untouched(0) && raw.untouched(1), "only the client concerned is refused", share);
+    CHECK(!raw.untouched(0) && raw.untouched(1), "only the client concerned is refused", proportion);
 
     Setup building;
-    building.prior.set(0, 2, share);
+    building.prior.set(0, 2, proportion);
     refuses({"label_prior[2] = ", text, "targets[2] = 2"}, [&] { building.build(); });
 
-    Setup uniform(2);  // no weights, no shares
-    uniform.prior.set(1, 2, share);
+    Setup uniform(2);  // no weights, no label proportions
+    uniform.prior.set(1, 2, proportion);
     uniform.options.adaptive = false;
     uniform.from_logits();
     Setup absent;  // class 3 is not in the batch
-    absent.prior.set(0, 3, share);
+    absent.prior.set(0, 3, proportion);
     absent.from_logits();
-    CHECK(std::isfinite(uniform.loss[1]) && std::isfinite(absent.loss[0]), "shares that are not needed", share);
+    CHECK(std::isfinite(uniform.loss[1]) && std::isfinite(absent.loss[0]), "proportions that are not needed",
+          proportion);
   }
 }
 
@@ -205,7 +238,7 @@ void reverse_kl_of_an_underflow() {
   CHECK(std::isfinite(masked.loss[0]), "a class masked on both sides", masked.loss[0]);
 }
 
-// Ignored rows are not looked at: not their cache row, not their label's share.
+// Ignored rows are not looked at: not their cache row, not their label's proportion.
 void ignored_rows_are_not_checked() {
   Setup s;
   s.build();
@@ -242,7 +275,8 @@ int main() {
   if (check::skip()) return check::kSkip;
   valid_problems_pass();
   labels_out_of_range();
-  shares_not_positive();
+  a_distillation_needs_a_teacher();
+  proportions_not_positive();
   cache_rows_that_do_not_fit();
   reverse_kl_of_an_underflow();
   ignored_rows_are_not_checked();

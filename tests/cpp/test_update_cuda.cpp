@@ -2,7 +2,7 @@
 #include <optional>
 #include <string>
 
-#include "cuda/update.h"
+#include "cuda/api.h"
 #include "on_host.h"
 #include "update_cases.h"
 

@@ -1,4 +1,4 @@
-"""Whole runs on a GPU; what is checked is in tests/simulation/on_device.py, which a pretended GPU goes through too."""
+"""Whole runs on a GPU; what is checked is in tests/simulation/device_checks.py, which a fake GPU goes through too."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 
 from fedasd_fast import simulate
 from fedasd_fast.simulation.client import cuda_graph
-from tests.simulation import on_device
-from tests.simulation.on_device import FEATURES, IMAGES, METHODS, OneClient, images
+from tests.simulation import device_checks as on_device
+from tests.simulation.device_checks import FEATURES, IMAGES, METHODS, OneClient, images
 
 MOMENTUM = {"optimizer": {"momentum": 0.8, "clip_norm": None, "lr": 0.05}}
 

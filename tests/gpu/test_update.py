@@ -12,7 +12,7 @@ from fedasd_fast.algorithms import Correction
 from fedasd_fast.simulation.aggregation.fixed_point import accumulate
 from fedasd_fast.simulation.client import fused_update
 from fedasd_fast.simulation.client.fused_update import local_step
-from tests.simulation.test_fused_update import arguments, compare, copied, normal, run, shape_of
+from tests.simulation.client.test_fused_update import arguments, compare, copied, normal, run, shape_of
 
 # One block a client, blocks that meet at a grid barrier, more clients than the GPU holds blocks.
 SHAPES = [(7,), (16_384,), (1_000_003,), (3, 5001), (3, 200_001), (2000, 1234)]
@@ -76,9 +76,9 @@ def test_accumulation_is_the_references(clients, dtype, device):
     values = normal(shape_of(clients, 5003), dtype, 0) * 2.0 ** torch.arange(-30, -30 + 5003).remainder(47)
     weights = [(-1) ** k / (k + 3) for k in range(clients or 1)]
     totals = []
-    for place, implementation in ((device, "fused"), (device, "reference"), ("cpu", "fused")):
-        total = torch.arange(5003, device=place)
-        accumulate(total, values.to(place, dtype), weights, implementation=implementation)
+    for context, implementation in ((device, "fused"), (device, "reference"), ("cpu", "fused")):
+        total = torch.arange(5003, device=context)
+        accumulate(total, values.to(context, dtype), weights, implementation=implementation)
         totals.append(total.cpu())
     assert torch.equal(totals[0], totals[1])
     assert torch.equal(totals[0], totals[2])

@@ -64,6 +64,16 @@ def test_many_rows_and_clients(shape, kind, divergence, device):
     check(batch, kind, {**OPTIONS[0], "divergence": divergence}, (3.0, 0.7))
 
 
+@pytest.mark.parametrize("shape", [*SHAPES, (0, 5), (2, 0, 5), (7, 1500)], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_cross_entropy_without_a_teacher(shape, dtype, device):
+    batch = make_batch(shape, dtype, ignored=0.2).on(device)
+    alone = (batch.student, None, batch.targets, None)
+    first = fused(alone, 0.0)
+    assert_near(first, reference_loss_and_grad(batch, 0.0, torch.float64), shape)
+    assert all(map(torch.equal, fused(alone, 0.0), first))
+
+
 def test_powers_enter_the_weights(device):
     batch = make_batch((300, 12), torch.float64).on(device)
     for kind, powers in itertools.product(TEACHERS, ((0.0, 1.0), (1.0, 0.0), (2.5, 0.3), (-1.0, 1.0))):

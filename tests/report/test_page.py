@@ -10,18 +10,20 @@ from typing import Any
 import pytest
 
 from fedasd_fast import presets
+from fedasd_fast.common.html import Html
 from fedasd_fast.common.plotting import new_figure
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import ASD, Config, parse_overrides
-from fedasd_fast.report import analyses, figures, page
-from fedasd_fast.report.album import Album, inline
-from fedasd_fast.report.experiments import Experiment, experiments, find
-from fedasd_fast.report.html import Html
-from fedasd_fast.report.repeat import command, settings
-from fedasd_fast.report.results import beside_the_paper, gains_by_asd, rounds_text
-from fedasd_fast.report.runs import Run
+from fedasd_fast.report import analysis_results as analyses
+from fedasd_fast.report import page
+from fedasd_fast.report import page_plots as figures
+from fedasd_fast.report.experiment import Experiment, experiments, find
+from fedasd_fast.report.figure_writer import Album, inline
+from fedasd_fast.report.results_tables import beside_the_paper, gains_by_asd, rounds_text
+from fedasd_fast.report.run_details import command, settings
+from fedasd_fast.simulation.storage.recorded_run import Run
 
-from .made import made_run
+from .synthetic_runs import made_run
 
 VOID = {"meta", "br", "img", "link"}
 LOADING = {"src", "srcset", "href", "xlink:href", "action", "data", "poster"}

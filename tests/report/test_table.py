@@ -9,10 +9,11 @@ import pytest
 
 from fedasd_fast.common.formatting import pretty, written
 from fedasd_fast.common.schema import ConfigError
-from fedasd_fast.report.runs import Run, read, read_rows, shown_model
-from fedasd_fast.report.table import Table, mean_text, results_table
+from fedasd_fast.common.table import Table
+from fedasd_fast.report.results_tables import mean_text, results_table
+from fedasd_fast.simulation.storage.recorded_run import Run, read, read_rows, shown_model
 
-from .made import made_run
+from .synthetic_runs import made_run
 
 
 class Terminal(io.StringIO):

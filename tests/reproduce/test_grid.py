@@ -7,9 +7,9 @@ import pytest
 from fedasd_fast import presets
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config
-from fedasd_fast.report.runs import Run
-from fedasd_fast.reproduce.budget import Pace, Plan, choose, duration, kind, seconds
 from fedasd_fast.reproduce.grid import Grid, grid, names
+from fedasd_fast.reproduce.time_budget import Pace, Plan, choose, duration, kind, seconds
+from fedasd_fast.simulation.storage.recorded_run import Run
 
 
 def test_everything_that_spans_something_can_be_reproduced() -> None:

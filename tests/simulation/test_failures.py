@@ -20,7 +20,7 @@ from fedasd_fast.simulation import ClientError, replay, resume, simulate
 from fedasd_fast.simulation.client.trainer import LocalRun, Trainer
 from fedasd_fast.simulation.sampling import participants
 from fedasd_fast.simulation.storage import checkpoint
-from tests.simulation.small import files, small, timeless
+from tests.simulation.small_runs import files, small, timeless
 
 BAD, SAMPLE = 1e30, 11  # the value that spoils, and the sample of the client that has it
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedasd_fast.algorithms import Client, Server
 from fedasd_fast.loss import reference
-from fedasd_fast.simulation.cohort import Workplace
+from fedasd_fast.simulation.context import Context
 from fedasd_fast.simulation.system.threads import threads
 from tests.algorithms.problem import CLASSES, SIZES, advance, outcome, prepare, same, settings, skewed
 
@@ -79,9 +79,9 @@ def test_feddyn_without_alpha_is_not_fedavg() -> None:
         prepare(settings(method=m, method_args=a)) for m, a in (("fedavg", {}), ("feddyn", {"alpha": 0.0}))
     )
     after_fedavg, after_feddyn = advance(fedavg, 1)[0], advance(feddyn, 1)[0]
-    records = {k: r for k in range(len(SIZES)) if (r := fedavg.store.read(k))}
+    records = {k: r for k in range(len(SIZES)) if (r := fedavg.records.read(k))}
     for k, record in records.items():
-        torch.testing.assert_close(feddyn.store.read(k)["upload"], record["upload"], rtol=0, atol=1e-14)
+        torch.testing.assert_close(feddyn.records.read(k)["upload"], record["upload"], rtol=0, atol=1e-14)
     ends = torch.stack([r["upload"] for r in records.values()])
     expected = ends.mean(0) + (ends - feddyn.initial).sum(0) / len(SIZES)
     torch.testing.assert_close(after_feddyn.cloud, expected, rtol=0, atol=1e-13)
@@ -94,8 +94,8 @@ def test_scaffold_starts_as_fedavg() -> None:
     advance(fedavg, 1)
     advance(scaffold, 1)
     for k in range(len(SIZES)):
-        if record := fedavg.store.read(k):
-            torch.testing.assert_close(scaffold.store.read(k)["upload"], record["upload"], rtol=0, atol=1e-14)
+        if record := fedavg.records.read(k):
+            torch.testing.assert_close(scaffold.records.read(k)["upload"], record["upload"], rtol=0, atol=1e-14)
 
 
 def whole_batch(method: str, **changes: Any) -> Any:
@@ -122,8 +122,8 @@ def test_uniform_weights_are_not_the_adaptive_ones() -> None:
 # The step against a numerical derivative of the client's objective.
 
 
-def logits_of(place: Workplace, w: Tensor, x: Tensor) -> Tensor:
-    with place.trainer.model.holding(w) as module, torch.no_grad():
+def logits_of(context: Context, w: Tensor, x: Tensor) -> Tensor:
+    with context.trainer.model.holding(w) as module, torch.no_grad():
         logits: Tensor = nn.Module.__call__(module, x)
         return logits
 
@@ -153,22 +153,23 @@ def test_a_step_follows_the_gradient_of_the_whole_objective(method: str, asd: st
     arguments = {"fedprox": {"mu": 0.4}, "feddyn": {"alpha": 0.4}}.get(method, {})
     config = whole_batch(method + asd, method_args=arguments, optimizer=dict(weight_decay=0.0))
     data = skewed()
-    place = prepare(config, data)
+    context = prepare(config, data)
     samples, k = data.client(2), 2
     random = torch.Generator().manual_seed(0)
-    own, other = torch.randn(2, len(place.initial), generator=random, dtype=torch.float64)
-    start = place.initial.clone()
+    own, other = torch.randn(2, len(context.initial), generator=random, dtype=torch.float64)
+    start = context.initial.clone()
     server = Server(0, 0.2, start, {"c": other, "h": other}, len(SIZES))
     client = Client(k, 0.8, {"c": own, "h": own})
 
     def end(epochs: int) -> Tensor:
-        return place.trainer.train(server, client, place.method.correction(server, client), epochs, []).end.clone()
+        correction = context.experiment.method.correction(server, client)
+        return context.trainer.train(server, client, correction, epochs, []).end.clone()
 
     shares = torch.bincount(samples.targets, minlength=CLASSES).double() / len(samples)
-    teacher = logits_of(place, start, samples.inputs)
+    teacher = logits_of(context, start, samples.inputs)
 
     def objective(w: Tensor) -> Tensor:
-        z = logits_of(place, w, samples.inputs)
+        z = logits_of(context, w, samples.inputs)
         value = F.cross_entropy(z, samples.targets) + OBJECTIVES[method](w, start, own, other)
         return value + 3.0 * reference.asd_loss(z, teacher, samples.targets, shares) if asd else value
 

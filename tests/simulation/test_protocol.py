@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from fedasd_fast.simulation import ClientError, Interrupted, sampling, simulate
-from fedasd_fast.simulation.cohort import tasks
-from fedasd_fast.simulation.run import workplace
+from fedasd_fast.simulation.cohort import client_tasks
+from fedasd_fast.simulation.context import Inputs, build_context
 from tests.algorithms.problem import (
     CLASSES,
     FEATURES,
@@ -53,9 +53,9 @@ def numbered() -> Clients:
 
 
 def batches(**changes: Any) -> list[list[int]]:
-    place = prepare(settings(**changes), numbered(), Noting())
-    advance(place)
-    return place.trainer.model.module.batches  # type: ignore[no-any-return]
+    context = prepare(settings(**changes), numbered(), Noting())
+    advance(context)
+    return context.trainer.model.module.batches  # type: ignore[no-any-return]
 
 
 def orders(found: list[list[int]]) -> list[list[int]]:
@@ -149,18 +149,18 @@ def test_dropout_masks_differ_between_clients_and_rounds() -> None:
                 self.draws.append(torch.rand(1).item())
             return self.layer(x)
 
-    place = prepare(settings(participation=1.0, rounds=2), module=Drawing())
-    _, rows = advance(place)
-    draws = place.trainer.model.module.draws
+    context = prepare(settings(participation=1.0, rounds=2), module=Drawing())
+    _, rows = advance(context)
+    draws = context.trainer.model.module.draws
     assert len(set(draws)) == len(draws) == sum(row["steps"] for row in rows)
 
 
 def test_dropout_masks_do_not_depend_on_the_other_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     def upload_of_4(members: list[int]) -> Tensor:
         monkeypatch.setattr(sampling, "participants", lambda *_: np.array(members))
-        place = prepare(settings(), module=nn.Sequential(linear(), nn.Dropout(0.5)))
-        advance(place, 1)
-        record = place.store.read(4)
+        context = prepare(settings(), module=nn.Sequential(linear(), nn.Dropout(0.5)))
+        advance(context, 1)
+        record = context.records.read(4)
         assert record is not None
         return record["upload"].clone()
 
@@ -178,22 +178,22 @@ def test_metrics_of_a_round() -> None:
     """The loss is the mean over all steps: clients with more of them count more."""
     config = settings(method="feddyn", participation=1.0, failures=dict(stragglers=0.5))
     first, _ = advance(prepare(config), 1)
-    place = prepare(config)
-    train, losses = place.trainer.train, []
+    context = prepare(config)
+    train, losses = context.trainer.train, []
 
     def listening(*arguments: Any) -> Any:
         run = train(*arguments)
         losses.append(run.losses)
         return run
 
-    place.trainer.train = listening  # type: ignore[method-assign]
-    second, rows = advance(place, 2)
+    context.trainer.train = listening  # type: ignore[method-assign]
+    second, rows = advance(context, 2)
     last = losses[len(SIZES) :]
     assert len({len(x) for x in last}) > 1
     assert rows[1]["round"] == 2
     assert rows[1]["loss"] == pytest.approx(torch.cat(last).mean().item(), rel=1e-14)
     assert rows[1]["steps"] == sum(len(x) for x in last)
-    uploads = [place.store.read(k)["upload"] for k in range(len(SIZES))]  # type: ignore[index]
+    uploads = [context.records.read(k)["upload"] for k in range(len(SIZES))]  # type: ignore[index]
     distance = np.mean([(upload - first.cloud).norm().item() for upload in uploads])
     assert rows[1]["client_distance"] == pytest.approx(distance, rel=1e-14)
     assert rows[1]["drift"] == pytest.approx((second.cloud - first.cloud).norm().item(), rel=1e-14)
@@ -203,25 +203,25 @@ def test_metrics_of_a_round() -> None:
 
 
 def test_the_weights_are_those_of_the_survivors() -> None:
-    place = prepare(settings(failures=dict(dropout=0.5), participation=1.0))
-    final, rows = advance(place, 1)
-    survivors = [k for k in range(len(SIZES)) if place.store.read(k)]
+    context = prepare(settings(failures=dict(dropout=0.5), participation=1.0))
+    final, rows = advance(context, 1)
+    survivors = [k for k in range(len(SIZES)) if context.records.read(k)]
     assert 0 < len(survivors) < len(SIZES)
     assert rows[0]["client_updates"] == len(survivors)
     total = sum(SIZES[k] for k in survivors)
-    expected = sum(SIZES[k] / total * place.store.read(k)["upload"] for k in survivors)  # type: ignore[index]
+    expected = sum(SIZES[k] / total * context.records.read(k)["upload"] for k in survivors)  # type: ignore[index]
     torch.testing.assert_close(final.cloud, expected, rtol=0, atol=1e-13)
 
 
 def test_stragglers_train_less_and_count_in_full() -> None:
     config = settings(failures=dict(stragglers=0.5), participation=1.0, local_epochs=4)
-    place = prepare(config)
-    final, rows = advance(place, 1)
+    context = prepare(config)
+    final, rows = advance(context, 1)
     epochs = [sampling.local_epochs(config, 0, k) for k in range(len(SIZES))]
     assert min(epochs) < 4 == max(epochs)
     assert rows[0]["samples"] == sum(e * n for e, n in zip(epochs, SIZES, strict=True))
     assert rows[0]["steps"] == sum(e * -(-n // 3) for e, n in zip(epochs, SIZES, strict=True))
-    ends = torch.stack([place.store.read(k)["upload"] for k in range(len(SIZES))])  # type: ignore[index]
+    ends = torch.stack([context.records.read(k)["upload"] for k in range(len(SIZES))])  # type: ignore[index]
     expected = (torch.tensor(SIZES).double()[:, None] * ends).sum(0) / sum(SIZES)
     torch.testing.assert_close(final.cloud, expected, rtol=0, atol=1e-13)
 
@@ -232,8 +232,8 @@ def test_a_round_that_everyone_leaves_changes_nothing(method: str, monkeypatch: 
     before = advance(prepare(config), 2)[0]
     usual = sampling.local_epochs
     monkeypatch.setattr(sampling, "local_epochs", lambda c, t, k: 0 if t >= 2 else usual(c, t, k))
-    place = prepare(config)
-    after, rows = advance(place)
+    context = prepare(config)
+    after, rows = advance(context)
     assert same(before, after)
     assert after.round == 4
     assert [row["client_updates"] for row in rows] == [3, 3, 0, 0]
@@ -255,9 +255,9 @@ BAD = [float("nan"), float("inf"), 1e300]  # 1e300: the loss is finite, what com
 @pytest.mark.parametrize("value", BAD)
 def test_a_failing_client_stops_the_run(value: float) -> None:
     config = settings(participation=1.0, optimizer=dict(clip_norm=None))
-    place = prepare(config, with_a_bad_client(2, value))
+    context = prepare(config, with_a_bad_client(2, value))
     with pytest.raises(ClientError, match="client 2 failed in round 1 at local step") as caught:
-        advance(place)
+        advance(context)
     assert (caught.value.client, caught.value.round) == (2, 0)
 
 
@@ -271,10 +271,10 @@ def test_divergence_is_an_error_while_the_loss_is_still_finite(method: str, vect
         batch_size=9,
         optimizer=dict(lr=0.2 if vector == "model" else 1e-3),
     )
-    place = prepare(config, with_a_bad_client(2, 1e7))
+    context = prepare(config, with_a_bad_client(2, 1e7))
     with pytest.raises(ClientError, match=f"client 2 .* diverged: the largest entry of its {vector} is"):
-        advance(place)
-    assert place.store.read(2) is None
+        advance(context)
+    assert context.records.read(2) is None
 
 
 @pytest.mark.parametrize("value", BAD)
@@ -283,8 +283,8 @@ def test_a_dropped_client_is_as_if_it_had_not_been_sampled(
     method: str, value: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = settings(method=method, participation=1.0, on_client_error="drop")
-    place = prepare(config, with_a_bad_client(2, value))
-    dropped, rows = advance(place)
+    context = prepare(config, with_a_bad_client(2, value))
+    dropped, rows = advance(context)
     monkeypatch.setattr(sampling, "participants", lambda *_: np.array([0, 1, 3, 4]))
     other = prepare(config)
     without, _ = advance(other)
@@ -296,27 +296,27 @@ def test_a_dropped_client_is_as_if_it_had_not_been_sampled(
         assert list(row["failed"]) == ["2"]
         assert row["client_updates"] == 4
         assert np.isfinite(row["loss"])
-    assert place.store.read(2) is None
+    assert context.records.read(2) is None
 
 
 def test_the_weights_of_feddisco_are_scaled_up_without_the_dropped_client() -> None:
     """They are fixed before training, with the labels of all participants."""
     config = settings(method="feddisco", participation=1.0, on_client_error="drop")
-    place = prepare(config, with_a_bad_client(2, float("nan")))
-    weights = {task.client: task.weight for task in tasks(config, place.data, place.method, 0)}
-    final, _ = advance(place, 1)
+    context = prepare(config, with_a_bad_client(2, float("nan")))
+    weights = {task.client: task.weight for task in client_tasks(context.experiment, 0)}
+    final, _ = advance(context, 1)
     assert sum(weights.values()) == pytest.approx(1, abs=1e-15)
     left = 1 - weights.pop(2)
-    expected = sum(w / left * place.store.read(k)["upload"] for k, w in weights.items())  # type: ignore[index]
+    expected = sum(w / left * context.records.read(k)["upload"] for k, w in weights.items())  # type: ignore[index]
     torch.testing.assert_close(final.cloud, expected, rtol=0, atol=1e-12)
 
 
 def test_when_all_fail_the_model_stays() -> None:
     data = skewed()
     nothing = Clients([(data.client(k).inputs * float("nan"), data.client(k).targets) for k in range(len(SIZES))])
-    place = prepare(settings(on_client_error="drop"), nothing)
-    final, rows = advance(place)
-    assert torch.equal(final.cloud, place.initial)
+    context = prepare(settings(on_client_error="drop"), nothing)
+    final, rows = advance(context)
+    assert torch.equal(final.cloud, context.initial)
     assert all(row["client_updates"] == 0 and len(row["failed"]) == 3 for row in rows)
 
 
@@ -343,18 +343,18 @@ def test_an_infinite_loss_is_an_error_even_if_its_gradient_is_not() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.layer(x) + torch.tensor([-1.5e308, 1.5e308, 1.5e308, 1.5e308], dtype=torch.float64)
 
-    place = prepare(settings(participation=1.0), module=Sure())
+    context = prepare(settings(participation=1.0), module=Sure())
     with pytest.raises(ClientError, match=r"client . failed in round 1 at local step .: the loss is inf"):
-        advance(place)
+        advance(context)
 
 
 def test_a_stop_is_noticed_between_steps_and_is_nobodys_fault() -> None:
     answers = iter([False] * 4 + [True])
     config = settings(participation=1.0, on_client_error="drop")
-    place = workplace(config, skewed(), linear(), None, lambda: next(answers))
+    context = build_context(config, Inputs(skewed(), linear()), stop=lambda: next(answers))
     with pytest.raises(Interrupted):
-        advance(place)
-    assert place.store.read(0) is None
+        advance(context)
+    assert context.records.read(0) is None
 
 
 def test_an_exception_names_the_client_and_leaves_no_trace() -> None:
@@ -368,8 +368,8 @@ def test_an_exception_names_the_client_and_leaves_no_trace() -> None:
                 raise ArithmeticError("one sample is too few")
             return self.layer(x)
 
-    place = prepare(settings(participation=1.0), module=Breaking())
+    context = prepare(settings(participation=1.0), module=Breaking())
     with pytest.raises(ClientError, match="client 0 failed in round 1 at local step 3: ArithmeticError: one sample"):
-        advance(place)
-    assert place.store.read(0) is None
-    assert place.store.read(1) is None
+        advance(context)
+    assert context.records.read(0) is None
+    assert context.records.read(1) is None

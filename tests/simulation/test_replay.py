@@ -10,8 +10,8 @@ import pytest
 from fedasd_fast.simulation import Replay, SimulationError, replay, simulate
 from fedasd_fast.simulation.client.trainer import LocalRun, Trainer
 from fedasd_fast.simulation.storage.client_store import ClientStore
-from fedasd_fast.simulation.storage.run_directory import RunFolder
-from tests.simulation.small import files, small
+from fedasd_fast.simulation.storage.run_directory import RunDirectory
+from tests.simulation.small_runs import files, small
 
 Traces = dict[tuple[int, int], list[float]]
 
@@ -82,11 +82,11 @@ def test_a_round_that_is_not_there(round: int, run: tuple[Path, Traces]) -> None
 
 def test_not_the_folder_of_a_run(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(SimulationError, match="is not the folder of a run"):
+        with pytest.raises(SimulationError, match="is not a run directory"):
             replay(folder, 1, 0)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_while_the_run_is_on(run: tuple[Path, Traces]) -> None:
-    with RunFolder(run[0]), pytest.raises(SimulationError, match="in use by process"):
+    with RunDirectory(run[0]), pytest.raises(SimulationError, match="in use by process"):
         replay(run[0], 1, 0)

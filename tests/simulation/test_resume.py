@@ -18,15 +18,15 @@ import torch
 import yaml
 
 from fedasd_fast.config import Config, from_yaml
-from fedasd_fast.report.repeat import made_with
-from fedasd_fast.report.runs import read
+from fedasd_fast.report.run_details import made_with
 from fedasd_fast.simulation import SimulationError, resume, simulate
 from fedasd_fast.simulation.storage import checkpoint
 from fedasd_fast.simulation.storage.client_store import ClientStore
-from fedasd_fast.simulation.storage.run_directory import RunFolder
+from fedasd_fast.simulation.storage.recorded_run import read
+from fedasd_fast.simulation.storage.run_directory import RunDirectory
 from fedasd_fast.simulation.system.versions import versions
-from tests.simulation import processes
-from tests.simulation.small import assert_same, contents, files, small, timeless
+from tests.simulation import subprocess_runs as processes
+from tests.simulation.small_runs import assert_same, contents, files, small, timeless
 
 METHODS = ("fedavg+asd", "feddyn+asd")
 
@@ -109,7 +109,7 @@ def test_killed_while_the_folder_is_locked(tmp_path: Path) -> None:
     os.kill(process.pid or 0, signal.SIGKILL)
     process.join()
     pipe.close()
-    with RunFolder(tmp_path / "run"):  # free as soon as the process is gone
+    with RunDirectory(tmp_path / "run"):  # free as soon as the process is gone
         pass
 
 
@@ -117,14 +117,14 @@ def test_killed_while_the_folder_is_locked(tmp_path: Path) -> None:
 def test_metrics_that_cannot_be_written(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The round is trained already, and its clients' records written: they must not be in the checkpoint."""
     simulate(small(method=method, out=str(tmp_path / "whole")))
-    append = RunFolder.append_metrics
+    append = RunDirectory.append_metrics
 
-    def fails(self: RunFolder, row: dict[str, Any]) -> None:
+    def fails(self: RunDirectory, row: dict[str, Any]) -> None:
         if row["round"] == 4:
             raise self._cannot_write("metrics.jsonl", OSError(28, "No space left on device"))
         append(self, row)
 
-    monkeypatch.setattr(RunFolder, "append_metrics", fails)
+    monkeypatch.setattr(RunDirectory, "append_metrics", fails)
     with pytest.raises(SimulationError, match=r"metrics.jsonl: No space left on device.*`fedasd resume"):
         simulate(small(method=method, out=str(tmp_path / "run")))
     monkeypatch.undo()
@@ -213,7 +213,7 @@ class TestSettings:
 
     def test_a_finished_run_is_not_run_again(self, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         before = contents(run)
-        monkeypatch.setattr("fedasd_fast.simulation.run.run_round", None)
+        monkeypatch.setattr("fedasd_fast.simulation.runner.run_round", None)
         result = resume(run)
         assert timeless(result.metrics) == before["metrics"]
         assert_same(contents(run), before)
@@ -249,7 +249,7 @@ class TestSettings:
 
 def test_not_the_folder_of_a_run(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(SimulationError, match=r"is not the folder of a run: there is no config.yaml"):
+        with pytest.raises(SimulationError, match=r"is not a run directory: there is no config.yaml"):
             resume(folder)
     assert list(tmp_path.iterdir()) == []  # not even a lock
 

@@ -20,8 +20,8 @@ from ...config import Config
 from ...data.federated import FederatedData
 from ...loss.teacher_cache import TeacherCache
 from ..errors import SimulationError
-from .flat_model import FlatModel, arranged
-from .local_step import Steps
+from .flat_model import FlatModel, channels_last
+from .local_step import LocalStep
 
 _GRAPHS = 16  # batch sizes that are recorded; rarer ones, of the last batches of unequal clients, run as they are
 _WARM_UP = 3  # runs before: libraries set themselves up in the first ones, which must not be recorded
@@ -66,10 +66,10 @@ class _Shape:
     rho: float
     rho_epsilon: float
     linear: bool
-    taught: bool
+    has_teacher: bool
 
 
-class CapturedSteps(Steps):
+class CudaGraphStep(LocalStep):
     def __init__(
         self,
         config: Config,
@@ -81,9 +81,10 @@ class CapturedSteps(Steps):
         self._capture = capture or CudaGraphs(model.vector.device)
         self._largest = int(data.sizes.max())
         w, batch = model.vector, min(config.batch_size, self._largest)
-        self._x = arranged(w.new_zeros(batch, *data.input_shape))
+        self._x = channels_last(w.new_zeros(batch, *data.input_shape))
         self._y, self._rows = (torch.zeros(batch, dtype=torch.int64, device=w.device) for _ in range(2))
         self._lr, self._decay = (torch.zeros((), dtype=torch.float64, device=w.device) for _ in range(2))
+        self._known_lr: float | Tensor | None = None  # what _lr holds, as the host knows it
         self._linear: Tensor | None = None
         self._cache: TeacherCache | None = None
         self._velocity = torch.zeros_like(w) if self.optimizer.momentum else None
@@ -92,18 +93,17 @@ class CapturedSteps(Steps):
         self._done = 0  # the same number, as the host knows it
         self._replays: dict[_Shape, Work] = {}
 
-    def begin(self, correction: Correction, lr: float) -> None:
+    def begin(self, correction: Correction, decay: float | Tensor | None = None) -> None:
         if correction.linear is not None:
             self._linear = torch.empty_like(correction.linear) if self._linear is None else self._linear
             correction = replace(correction, linear=self._linear.copy_(correction.linear))
         self.correction, self.teacher = correction, None
-        self.lr = self._lr.fill_(lr)
         self.decay = self._decay.fill_(self.optimizer.weight_decay + correction.decay)
         self.velocity = None if self._velocity is None else self._velocity.zero_()
         self._position.zero_()
         self._done = 0
 
-    def teach(self, teacher: TeacherCache) -> None:
+    def set_teacher(self, teacher: TeacherCache) -> None:
         if self._cache is None:
             self._cache = _room(teacher, self._largest)
         for to, values in (
@@ -116,8 +116,11 @@ class CapturedSteps(Steps):
             to[: len(values)].copy_(values)
         self.teacher = self._cache
 
-    def run(self, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
+    def run(self, x: Tensor, y: Tensor, rows: Tensor, lr: float | Tensor) -> Tensor:
         batch = len(y)
+        if lr != self._known_lr:
+            self._known_lr = lr
+            self._lr.fill_(lr)
         for to, values in ((self._x, x), (self._y, y), (self._rows, rows)):
             to[:batch].copy_(values)
         self._replay(batch)()
@@ -135,7 +138,7 @@ class CapturedSteps(Steps):
         return self._replays[shape]
 
     def _recorded(self, batch: int) -> None:
-        loss = self._step(self._x[:batch], self._y[:batch], self._rows[:batch])
+        loss = self._step(self._x[:batch], self._y[:batch], self._rows[:batch], self._lr)
         self._trace.index_copy_(0, self._position, loss.view(1))
         self._position.add_(1)
 

@@ -1,8 +1,8 @@
 """A module whose parameters and gradients are views of two flat vectors.
 
 Methods, aggregation, state and checkpoints then deal with one vector [P] in place of a dictionary of tensors, and a
-local step needs no flattening.  Kernels of convolutions lie in it channels last, and images are arranged so too: on a
-CPU that makes a step of the paper's CNN a fifth faster.
+local step needs no flattening.  Kernels of convolutions and images lie in memory channels last: on a CPU that makes a
+step of the paper's CNN a fifth faster.
 """
 
 from __future__ import annotations
@@ -45,6 +45,15 @@ class FlatModel:
     def __len__(self) -> int:
         return self.vector.numel()
 
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits [B, C], from which `backward` leaves the gradient of the parameters in `gradient`."""
+        self.gradient.zero_()
+        self._logits = logits = self.module(inputs)
+        return logits  # type: ignore[no-any-return]
+
+    def backward(self, gradient: Tensor) -> None:
+        self._logits.backward(gradient)
+
     @contextmanager
     def holding(self, vector: Tensor) -> Iterator[nn.Module]:
         """The module with other parameters for a while."""
@@ -56,8 +65,8 @@ class FlatModel:
             self.vector.copy_(own)
 
 
-def arranged(inputs: Tensor) -> Tensor:
-    """Images [n, C, H, W] in the order of memory that convolutions like; other inputs as they are."""
+def channels_last(inputs: Tensor) -> Tensor:
+    """Images [n, C, H, W] in the memory order that convolutions are fast with; other inputs as they are."""
     return inputs.contiguous(memory_format=torch.channels_last) if inputs.dim() == 4 else inputs
 
 

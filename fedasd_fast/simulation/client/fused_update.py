@@ -28,11 +28,11 @@ def step(
     optimizer: Optimizer,
     lr: float | Tensor,
     *,
-    decay: Tensor | None = None,
+    decay: float | Tensor | None = None,
     implementation: str = "auto",
 ) -> None:
     """Changes w (and velocity) in place.  Clipping comes before weight decay, as torch.optim.SGD adds the decay
-    itself.  `decay` takes the place of the sum of optimizer's and correction's, which it holds in memory."""
+    itself.  `decay` takes the place of the sum of the optimizer's and the correction's."""
     local_step(
         w, g, lr, quadratic=correction.quadratic, linear=correction.linear, clip_norm=optimizer.clip_norm,
         decay=optimizer.weight_decay + correction.decay if decay is None else decay, velocity=velocity,

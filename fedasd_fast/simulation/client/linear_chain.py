@@ -24,8 +24,8 @@ class Layer(Protocol):
     def backward(self, gradient: Tensor) -> Tensor: ...
 
 
-class Chain:
-    def __init__(self, layers: list[Layer], first: Linear) -> None:
+class LinearChain:
+    def __init__(self, layers: list[Layer], first: StackedLinear) -> None:
         """`first` is the first of the layers that has parameters."""
         self._layers, self._first = layers, first
         self._behind = layers[: layers.index(first) : -1]  # from the last one on
@@ -46,7 +46,7 @@ class Chain:
             self._first.differentiate(gradient)  # nobody asks for the gradient of its input
 
 
-class Linear(Layer):
+class StackedLinear(Layer):
     def __init__(self, parameters: list[Tensor], gradients: list[Tensor]) -> None:
         """Weight [K, out, in] and perhaps bias [K, out]."""
         self._weight, *bias = parameters
@@ -72,7 +72,7 @@ class Linear(Layer):
             torch.sum(gradient, 1, out=bias)
 
 
-class Elementwise(Layer):
+class StackedElementwise(Layer):
     """Its derivative is autograd's."""
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
@@ -90,7 +90,7 @@ class Elementwise(Layer):
         return torch.autograd.grad(self._y, self._x, gradient)[0]
 
 
-class ReLU(Layer):
+class StackedReLU(Layer):
     def __init__(self) -> None:
         self._y: Tensor
 
@@ -103,7 +103,7 @@ class ReLU(Layer):
         return threshold_backward(gradient, self._y, 0, grad_input=gradient)
 
 
-class Flatten(Layer):
+class StackedFlatten(Layer):
     def __init__(self) -> None:
         self._shape: torch.Size
 
@@ -115,25 +115,29 @@ class Flatten(Layer):
         return gradient.view(self._shape)
 
 
-def chain_of(module: nn.Module, parameters: Mapping[str, Tensor], gradients: Mapping[str, Tensor]) -> Chain | None:
+def linear_chain(
+    module: nn.Module, parameters: Mapping[str, Tensor], gradients: Mapping[str, Tensor]
+) -> LinearChain | None:
     """The network with parameters [K, ..] and their gradients, by name; None if it is no such chain."""
     layers: list[Layer] = []
-    first: Linear | None = None
+    first: StackedLinear | None = None
     for name, layer in module.named_modules(remove_duplicate=False):
         kind = type(layer)  # a subclass may do anything
         if kind is nn.Linear:
             own = [f"{name}.{part}" if name else part for part, _ in layer.named_parameters()]
             if not all(part in parameters for part in own):  # frozen, or another layer's too
                 return None
-            linear = Linear([parameters[part] for part in own], [gradients[part] for part in own])
+            linear = StackedLinear([parameters[part] for part in own], [gradients[part] for part in own])
             layers.append(linear)
             first = first or linear
         elif kind is nn.ReLU:
-            layers.append(ReLU())
+            layers.append(StackedReLU())
         elif kind in _ELEMENTWISE and not getattr(layer, "inplace", False):
-            layers.append(Elementwise(layer))
+            layers.append(StackedElementwise(layer))
         elif isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) == (1, -1) and first is None:
-            layers.append(Flatten())  # behind a linear layer it would mean that inputs of that have more dimensions
+            layers.append(
+                StackedFlatten()
+            )  # behind a linear layer it would mean that inputs of that have more dimensions
         elif kind not in (nn.Sequential, nn.Identity):
             return None
-    return Chain(layers, first) if first else None
+    return LinearChain(layers, first) if first else None

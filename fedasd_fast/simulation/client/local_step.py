@@ -1,10 +1,13 @@
-"""The local step: forward, loss and its gradient, backward, update.
+"""The local step: forward, loss and its gradient, backward, ascent, update; of one client, or of K stacked ones.
 
-What is the same in all steps of a client is set before them (`begin`, `teach`); a step then takes a batch only.  Every
-number that differs between clients may lie in a tensor, so that the same code can be recorded once (captured.py).
+What is the same in all steps of a client is set before them (`begin`, `set_teacher`); a step then takes a batch only.
+Every number that differs between clients may lie in a tensor, so that the same code serves stacked clients, and can be
+recorded once as a CUDA graph (cuda_graph.py).
 """
 
 from __future__ import annotations
+
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -15,52 +18,70 @@ from ...config import Config
 from ...loss.functional import asd_loss_and_grad
 from ...loss.teacher_cache import TeacherCache
 from . import fused_update
-from .flat_model import FlatModel
 
 
-class Steps:
+class TrainableModel(Protocol):
+    """Parameters and gradients of one client [P], or of K stacked clients [K, P]."""
+
+    vector: Tensor
+    gradient: Tensor
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits [B, C], or [K, B, C] from inputs [K, B, ..]."""
+
+    def backward(self, gradient: Tensor) -> None:
+        """From the gradient of the last logits, which may be overwritten, to those of the parameters."""
+
+
+class LocalStep:
     correction: Correction
-    lr: float | Tensor
+    decay: float | Tensor  # of optimizer and correction together; float64 [K] for K clients
     velocity: Tensor | None
     teacher: TeacherCache | None
-    decay: Tensor | None = None  # of optimizer and correction together, where these numbers lie in memory
 
-    def __init__(self, config: Config, model: FlatModel) -> None:
+    def __init__(self, config: Config, model: TrainableModel) -> None:
         self.model, self.optimizer, self.distillation = model, config.optimizer, config.distillation
         self._options = self.distillation.options() if self.distillation else {}
 
-    def begin(self, correction: Correction, lr: float) -> None:
-        """The steps to come are those of another client."""
-        self.correction, self.lr, self.teacher = correction, lr, None
+    def begin(self, correction: Correction, decay: float | Tensor | None = None) -> None:
+        """The steps to come are those of other clients.  For K of them, `correction.linear` is [K, P] and `decay` the
+        sum of the optimizer's and each correction's."""
+        self.correction, self.teacher = correction, None
+        self.decay = self.optimizer.weight_decay + correction.decay if decay is None else decay
         self.velocity = torch.zeros_like(self.model.vector) if self.optimizer.momentum else None
 
-    def teach(self, teacher: TeacherCache) -> None:
+    def set_teacher(self, teacher: TeacherCache) -> None:
         self.teacher = teacher
 
-    def run(self, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
-        """One step, on a batch and its rows in the teacher's cache; returns the loss."""
-        return self._step(x, y, rows)
+    def run(self, x: Tensor, y: Tensor, rows: Tensor, lr: float | Tensor) -> Tensor:
+        """One step on a batch and its rows in the teacher's cache; returns the loss, or losses [K].
 
-    def _step(self, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
+        With lr float64 [K], a client whose lr is 0 has no batch in this step and stays as it is.
+        """
+        return self._step(x, y, rows, lr)
+
+    def _step(self, x: Tensor, y: Tensor, rows: Tensor, lr: float | Tensor) -> Tensor:
         w, g = self.model.vector, self.model.gradient
         loss = self._backward(x, y, rows)
         if self.correction.rho:
             start = fused_update.ascend(w, g, self.correction)
             self._backward(x, y, rows)
             w.copy_(start)
-        fused_update.step(w, g, self.velocity, self.correction, self.optimizer, self.lr, decay=self.decay)
+        fused_update.step(w, g, self.velocity, self.correction, self.optimizer, lr, decay=self.decay)
         return loss
 
     def _backward(self, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
         """The loss; its gradient is left in model.gradient."""
-        self.model.gradient.zero_()
-        logits = self.model.module(x)
-        if self.teacher is None:
+        logits = self.model.forward(x)
+        if self.teacher is None and logits.requires_grad:  # one client, whose bits have always been torch's own
             loss = F.cross_entropy(logits, y)
             loss.backward()
             return loss.detach()
-        assert self.distillation is not None
-        teacher, weight = self.teacher[rows], self.distillation.weight
-        loss, gradient = asd_loss_and_grad(logits, teacher, y, None, weight, **self._options)
-        logits.backward(gradient)
+        if self.teacher is None:
+            loss, gradient = asd_loss_and_grad(logits, None, y, None, asd_weight=0.0)
+        else:
+            assert self.distillation is not None
+            weight = self.distillation.weight
+            loss, gradient = asd_loss_and_grad(logits, self.teacher[rows], y, None, weight, **self._options)
+        self.model.backward(gradient)
         return loss

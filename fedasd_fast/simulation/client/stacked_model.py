@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from ...data.federated import FederatedData
 from .flat_model import FlatModel
-from .linear_chain import chain_of
+from .linear_chain import linear_chain
+
+# Vectors and samples that are held at once.
+_STACK_BYTES = 512 * 2**20
+# A step goes over parameters and gradients several times: on a CPU it is fastest while those of all its clients are in
+# a cache, unless it has so few of them that it is mostly overhead.  And more than some gain little, but would leave
+# nothing to other workers, who share a round by groups.
+_CACHE_BYTES = 4 * 2**20
+_FEWEST_CLIENTS, _MOST_CLIENTS = 4, 32
 
 
 class Network(Protocol):
-    """What a StackedModel is made of."""
+    """A network with K sets of parameters."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """[K, B, ..] -> logits [K, B, C], outside of any autograd graph."""
@@ -25,17 +35,18 @@ class Network(Protocol):
 class StackedModel:
     """Parameters and gradients of K clients as rows of two matrices; the network itself is shared."""
 
-    def __init__(self, template: FlatModel, vectors: Tensor, gradients: Tensor) -> None:
+    def __init__(self, template: FlatModel, vector: Tensor, gradient: Tensor) -> None:
         """The network of the template, with parameters and gradients [K, P]."""
-        self.vectors, self.gradients = vectors, gradients
-        parts = template.views(vectors), template.views(gradients)
-        self.network: Network = chain_of(template.module, *parts) or Vmapped(template.module, *parts)
+        self.vector, self.gradient = vector, gradient
+        parts = template.views(vector), template.views(gradient)
+        self._network: Network = linear_chain(template.module, *parts) or VmappedNetwork(template.module, *parts)
+        self.forward, self.backward = self._network.forward, self._network.backward
 
     def __len__(self) -> int:
-        return len(self.vectors)
+        return len(self.vector)
 
 
-class Vmapped:
+class VmappedNetwork:
     """Any network, by torch's own vectorisation."""
 
     def __init__(self, module: nn.Module, parameters: dict[str, Tensor], gradients: dict[str, Tensor]) -> None:
@@ -56,7 +67,7 @@ class Vmapped:
         return functional_call(self._module, parameters, (inputs,))  # type: ignore[no-any-return]
 
 
-def why_not(module: nn.Module) -> str | None:
+def why_not_stackable(module: nn.Module) -> str | None:
     """Why this network cannot be stacked, or None if it can."""
     names: dict[nn.Module, str] = {}
     for name, layer in module.named_modules(remove_duplicate=False):
@@ -67,3 +78,15 @@ def why_not(module: nn.Module) -> str | None:
             # torch.func would leave the clients' parameters in it
             return f"layers {names[layer]} and {name} are one and the same {kind}"
     return None
+
+
+def clients_that_fit(model: FlatModel, data: FederatedData) -> int:
+    """How many clients to stack."""
+    width = model.vector.element_size()
+    vectors = 6 * len(model)  # parameters, gradient, v, velocity, what an ascent saves, and autograd's
+    samples = 3 * int(data.sizes.max()) * math.prod(data.input_shape)
+    fitting = max(1, _STACK_BYTES // (width * (vectors + samples)))
+    if model.vector.is_cuda:
+        return fitting
+    cached = _CACHE_BYTES // (width * 2 * len(model))
+    return min(fitting, max(_FEWEST_CLIENTS, min(cached, _MOST_CLIENTS)))

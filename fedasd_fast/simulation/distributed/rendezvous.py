@@ -1,4 +1,4 @@
-"""How ranks find each other when torchrun starts them, for the first time or again.
+"""Rendezvous: how ranks find each other when torchrun starts them, for the first time or again.
 
 The store that torchrun offers may still hold what ranks wrote that have died since, so names used before would lead to
 addresses where nobody listens.  The leader therefore makes up a new name for every start, and gives it only to those
@@ -12,18 +12,18 @@ import uuid
 from datetime import timedelta
 from typing import Any
 
-_LOOK = 0.01  # seconds
+_POLL_SECONDS = 0.01
 
 
-def meet(store: Any, rank: int, world: int, patience: timedelta) -> str:
+def agree_on_name(store: Any, rank: int, world: int, timeout: timedelta) -> str:
     """A name that exactly the ranks of this start agree on."""
     word = uuid.uuid4().hex
     if rank:
         store.set(f"fedasd/call/{rank}", word)
-        name: str = _await(store, f"fedasd/answer/{word}", patience)
+        name: str = _await(store, f"fedasd/answer/{word}", timeout)
         store.set(f"fedasd/heard/{name}/{rank}", "yes")
         return name
-    until = time.monotonic() + patience.total_seconds()
+    until = time.monotonic() + timeout.total_seconds()
     missing = set(range(1, world))
     while missing:
         for other in list(missing):
@@ -33,10 +33,10 @@ def meet(store: Any, rank: int, world: int, patience: timedelta) -> str:
                 missing.remove(other)
         if time.monotonic() > until:
             raise RuntimeError(f"ranks {sorted(missing)} did not start")
-        time.sleep(_LOOK)
+        time.sleep(_POLL_SECONDS)
     return word
 
 
-def _await(store: Any, key: str, patience: timedelta) -> str:
-    store.wait([key], patience)
+def _await(store: Any, key: str, timeout: timedelta) -> str:
+    store.wait([key], timeout)
     return str(store.get(key).decode())

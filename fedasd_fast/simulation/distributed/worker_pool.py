@@ -29,22 +29,22 @@ from ..errors import Interrupted, SimulationError, portable
 
 _log = logging.getLogger(__name__)
 _MOST_DEATHS = 3  # with the same client in a round, or one after the other before they were ready
-_LOOK = 0.1  # seconds between two looks at whether to stop
-PIECES = 500  # at most: their numbers must fit into the smallest pipe that a kernel gives
+_POLL_SECONDS = 0.1  # between two looks at whether to stop
+MAX_PIECES = 500  # at most: their numbers must fit into the smallest pipe that a kernel gives
 
 
 @dataclass(frozen=True)
-class Failure:
+class WorkerFailure:
     """An error on its way from a worker."""
 
     error: Exception
     trace: str
 
     @staticmethod
-    def of(error: Exception) -> Failure:
-        return Failure(portable(error), traceback.format_exc())
+    def of(error: Exception) -> WorkerFailure:
+        return WorkerFailure(portable(error), traceback.format_exc())
 
-    def again(self) -> Exception:
+    def to_exception(self) -> Exception:
         self.error.__cause__ = RuntimeError(f"in a worker:\n{self.trace}")
         return self.error
 
@@ -72,16 +72,17 @@ def _without_main() -> Iterator[None]:
 
 
 @dataclass
-class _Worker:
+class _PoolWorker:
     number: int
     process: BaseProcess
     pipe: Connection
     state: Literal["starting", "idle", "busy"] = "starting"
 
 
-class Pool:
+class WorkerPool:
     """Workers run `target(*arguments, number, pipe, life, queue)`, and end when nothing more can be read from `life`.
-    `busy_with(number)` is the client that a worker trains, or -1: one that is the end of several ends the run too."""
+    `busy_with(number)` is the client that a worker trains, or -1; if several workers die with one client, the run ends.
+    """
 
     def __init__(
         self,
@@ -95,18 +96,18 @@ class Pool:
         self._target, self._arguments, self._busy_with, self._stop = target, arguments, busy_with, stop
         self._import_main = import_main
         self._deaths: Counter[int] = Counter()
-        self._stillborn = 0
+        self._failed_starts = 0
         # Never a plain fork: OpenMP's threads do not survive one.  The server has imported everything and computes
         # nothing, so what is forked from it is ready at once.  The caller's script, which might compute, is not for it.
         self._context = multiprocessing.get_context("forkserver")
         preloaded = getattr(forkserver, "_forkserver", None)
         before = [name for name in getattr(preloaded, "_preload_modules", []) if name != "__main__"]
-        wanted = ["fedasd_fast.simulation.executors.worker", "fedasd_fast.simulation.run", "torch._dynamo"]
+        wanted = ["fedasd_fast.simulation.executors.worker", "torch._dynamo"]
         self._context.set_forkserver_preload([*before, *(name for name in wanted if name not in before)])
         self._queue, self._feed = self._context.Pipe(duplex=False)
         os.set_blocking(self._queue.fileno(), False)
         self._theirs, self._life = self._context.Pipe(duplex=False)  # workers end when our end of it is closed
-        self._workers: list[_Worker] = []
+        self._workers: list[_PoolWorker] = []
         try:
             for number in range(size):
                 self._workers.append(self._started(number))
@@ -120,7 +121,7 @@ class Pool:
         """Works off the pieces.  Each worker answers (numbers of the pieces done, result) when the queue is empty;
         `collect(worker, result)` is called with each that has done something."""
         left = list(pieces)
-        assert len(left) <= PIECES
+        assert len(left) <= MAX_PIECES
         self._deaths.clear()
         while left:
             data = pickle.dumps((message, left))
@@ -152,10 +153,10 @@ class Pool:
     def pids(self) -> list[int]:
         return [worker.process.pid or 0 for worker in self._workers]
 
-    def _in(self, state: str) -> list[_Worker]:
+    def _in(self, state: str) -> list[_PoolWorker]:
         return [worker for worker in self._workers if worker.state == state]
 
-    def _started(self, number: int) -> _Worker:
+    def _started(self, number: int) -> _PoolWorker:
         ours, theirs = self._context.Pipe()
         ends = (number, theirs, self._theirs, self._queue)
         process = self._context.Process(
@@ -169,25 +170,25 @@ class Pool:
             raise
         finally:
             theirs.close()
-        return _Worker(number, process, ours)
+        return _PoolWorker(number, process, ours)
 
     def _fill_queue(self, count: int) -> None:
         """It is empty: whoever answered last had found it so."""
         os.write(self._feed.fileno(), b"".join(number.to_bytes(4, "little") for number in range(count)))
 
-    def _send(self, data: bytes, workers: list[_Worker]) -> None:
+    def _send(self, data: bytes, workers: list[_PoolWorker]) -> None:
         for worker in workers:
             worker.state = "busy"
             with contextlib.suppress(OSError):  # it died; the end of its pipe will be read next
                 worker.pipe.send_bytes(data)
 
-    def _answers(self) -> list[tuple[_Worker, Any]]:
+    def _answers(self) -> list[tuple[_PoolWorker, Any]]:
         """Waits until somebody has something to say."""
         pipes = {worker.pipe: worker for worker in self._workers}
         while True:
             if self._stop():
                 raise Interrupted("stopped")
-            if found := connection.wait(list(pipes), timeout=_LOOK):
+            if found := connection.wait(list(pipes), timeout=_POLL_SECONDS):
                 break
         answers = []
         for pipe in found:
@@ -197,22 +198,22 @@ class Pool:
             except (EOFError, OSError):
                 self._replace(worker)
                 continue
-            if isinstance(answer, Failure):
-                raise answer.again()
+            if isinstance(answer, WorkerFailure):
+                raise answer.to_exception()
             if worker.state == "busy":
                 answers.append((worker, answer))
             else:
-                self._stillborn = 0
+                self._failed_starts = 0
             worker.state = "idle"
         return answers
 
-    def _replace(self, dead: _Worker) -> None:
+    def _replace(self, dead: _PoolWorker) -> None:
         dead.process.join()
         code, client = dead.process.exitcode or 0, self._busy_with(dead.number)
         how = f"was killed ({signal.Signals(-code).name})" if code < 0 else f"ended with exit code {code}"
         if dead.state == "starting":
-            self._stillborn += 1
-            if self._stillborn == _MOST_DEATHS:
+            self._failed_starts += 1
+            if self._failed_starts == _MOST_DEATHS:
                 raise SimulationError(
                     f"{_MOST_DEATHS} workers died before they were ready, the last one {how}: is there enough memory "
                     f"for {len(self._workers)} of them? Set workers to fewer, or see why with executor = serial. A "
@@ -222,8 +223,8 @@ class Pool:
             self._deaths[client] += 1
             if self._deaths[client] == _MOST_DEATHS:
                 raise SimulationError(
-                    f"client {client} was the end of {_MOST_DEATHS} workers, the last one {how}: out of memory? Use "
-                    "fewer workers, or train it alone to see why, with executor = serial"
+                    f"{_MOST_DEATHS} workers died while they trained client {client}, the last one {how}: out of "
+                    "memory? Use fewer workers, or set executor = serial to see why"
                 )
         _log.warning("worker %d %s; another takes its place, and its clients run again", dead.number, how)
         dead.pipe.close()

@@ -1,25 +1,19 @@
-"""The ways to train the clients of a round."""
+"""The ways to train the clients of a round: serial, stacked, in worker processes, or on the ranks of torchrun."""
 
-from ..cohort import Workplace
-from ..distributed.process_group import Ranks
+from ..context import Context
+from ..distributed.process_group import ProcessGroup
 from .base import Executor
-from .local import Local
-from .processes import Processes
-from .serial import Serial
-from .stacked import Stacked
-from .torchrun import Torchrun
+from .local import local_executor
+from .processes import ProcessesExecutor
+from .torchrun import TorchrunExecutor
 
-__all__ = ["Executor", "create", "local"]
+__all__ = ["Executor", "create_executor", "local_executor"]
 
 
-def local(place: Workplace) -> Local:
-    """For this process alone."""
-    return Stacked(place) if place.at_once > 1 else Serial(place)
-
-
-def create(place: Workplace, ranks: Ranks) -> Executor:
-    if place.config.executor == "torchrun":
-        return Torchrun(place, local(place), ranks)
-    if place.config.executor == "processes":
-        return Processes(place)
-    return local(place)
+def create_executor(context: Context, group: ProcessGroup) -> Executor:
+    kind = context.experiment.config.executor
+    if kind == "torchrun":
+        return TorchrunExecutor(context, group)
+    if kind == "processes":
+        return ProcessesExecutor(context)
+    return local_executor(context)

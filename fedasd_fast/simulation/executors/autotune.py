@@ -1,8 +1,8 @@
-"""What `executor = auto` stands for: some of the run's own clients are timed in each way that may pay, and arithmetic
-says what a round would take.  Settings that are given are kept.
+"""Autotuning: what `executor = auto` stands for.
 
-The ways differ in the last bits of their results.  What was chosen is in the run's config.yaml, and stays when the run
-is continued.
+Some of the run's own clients are timed with each executor that may pay, and arithmetic says what a round would take.
+Settings that are given are kept.  Executors differ in the last bits of their results: what was chosen is in the run's
+config.yaml, and stays when the run is continued.
 """
 
 from __future__ import annotations
@@ -15,141 +15,161 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...common.schema import ConfigError
-from .. import executors, state
-from ..client.stacked_model import why_not
-from ..cohort import Task, Workplace, tasks
+from ...config import Config
+from .. import state
+from ..client.stacked_model import clients_that_fit, why_not_stackable
+from ..cohort import ClientTask, client_tasks, local_steps
+from ..context import Context, Parallelism, worker_count
 from ..distributed.worker_pool import check_that_workers_can_start, needs_main
 from ..errors import SimulationError
-from ..round import server_of
-from ..system.shared_memory import SharedFile
+from ..resource_estimate import estimate_resources, shortage
+from ..storage.client_store import ClientStore
+from ..system.shared_memory import SharedMemory
 from ..system.threads import worth_threads
-from .processes import pickled
-from .stacked import as_many_as_fit
+from .local import local_executor
+from .processes import pickled_inputs
 
-_PATIENCE = 0.4  # seconds for one way, unless a single client takes longer
-_ROUNDS = 3  # that are looked at for the size of a cohort
-_MESSAGES = 0.002  # seconds a round that workers cost
-_SPREAD = 1.1  # workers slow each other down, and do not end at the same moment
-_STARTING = 6.0  # seconds until workers are ready
-_MARGIN = 1.1  # a way must be this much faster than a simpler one
+_TIMING_SECONDS = 0.4  # for one candidate, unless a single client takes longer
+_SAMPLED_ROUNDS = 3  # that are looked at for the size of a cohort
+_MESSAGE_SECONDS = 0.002  # that workers cost in a round
+_WORKER_SLOWDOWN = 1.1  # workers slow each other down, and do not end at the same moment
+_WORKER_START_SECONDS = 6.0
+_MARGIN_FACTOR = 1.1  # a candidate must be this much faster than a simpler one
 
 
 @dataclass(frozen=True)
-class Way:
+class Candidate:
     executor: str
     workers: int
-    at_once: int
-    threads: int
+    parallelism: Parallelism
     seconds: float  # a round
 
     def __str__(self) -> str:
         parts = [f"executor = {self.executor}"]
         if self.workers > 1:
             parts.append(f"workers = {self.workers}")
-        if self.at_once > 1:
-            parts.append(f"clients_at_once = {self.at_once}")
-        return ", ".join([*parts, f"threads = {self.threads}"])
+        if self.parallelism.clients_at_once > 1:
+            parts.append(f"clients_at_once = {self.parallelism.clients_at_once}")
+        return ", ".join([*parts, f"threads = {self.parallelism.threads}"])
 
     @property
     def short(self) -> str:
-        kind = "stacked" if self.at_once > 1 else "one by one"
-        return f"{kind}, {self.workers} x {self.threads} thread{'s' if self.threads > 1 else ''}: {self.seconds:.3g} s"
+        kind = "stacked" if self.parallelism.clients_at_once > 1 else "one by one"
+        threads = self.parallelism.threads
+        return f"{kind}, {self.workers} x {threads} thread{'s' if threads > 1 else ''}: {self.seconds:.3g} s"
 
     def total(self, rounds: int) -> float:
-        return rounds * self.seconds + (_STARTING if self.executor == "processes" else 0)
+        return rounds * self.seconds + (_WORKER_START_SECONDS if self.executor == "processes" else 0)
+
+    def config(self, config: Config) -> Config:
+        at_once, threads = self.parallelism.clients_at_once, self.parallelism.threads
+        return config.replace(executor=self.executor, clients_at_once=at_once, threads=threads)
 
 
-def resolve(place: Workplace) -> tuple[Workplace, str]:
-    """The place with the fastest way to run it, and what to tell the user about the choice."""
+def choose_executor(context: Context) -> tuple[Config, str]:
+    """The configuration with the fastest executor for it, and what to tell the user about the choice."""
+    config = context.experiment.config
+    serial = Candidate("serial", 1, Parallelism(context.parallelism.threads, 1), 0.0)
     try:
-        ways = list(_ways(place, _Stopwatch(place)))
+        candidates = [c for c in _candidates(context, _Stopwatch(context)) if _fits(context, c)]
     except SimulationError:  # it will be told when the run meets it
-        ways = []
-    if not ways:
-        return chosen(place, Way("serial", 1, 1, place.threads, 0.0)), "executor = serial"
-    best = ways[0]
-    for way in ways[1:]:
-        if _MARGIN * way.total(place.config.rounds) < best.total(place.config.rounds):
-            best = way
-    others = "; ".join(way.short for way in ways if way is not best)
+        candidates = []
+    if not candidates:
+        return serial.config(config), "executor = serial"
+    best = candidates[0]
+    for candidate in candidates[1:]:
+        if _MARGIN_FACTOR * candidate.total(config.rounds) < best.total(config.rounds):
+            best = candidate
+    others = "; ".join(candidate.short for candidate in candidates if candidate is not best)
     text = f"{best}: about {best.seconds:.3g} s a round" + (f" ({others})" if others else "")
-    return chosen(place, best), text
+    return best.config(config), text
 
 
-def chosen(place: Workplace, way: Way) -> Workplace:
-    config = place.config.replace(executor=way.executor, clients_at_once=way.at_once, threads=way.threads)
-    return replace(place, config=config, at_once=way.at_once, threads=way.threads)
-
-
-def _ways(place: Workplace, watch: _Stopwatch) -> Iterator[Way]:
+def _candidates(context: Context, stopwatch: _Stopwatch) -> Iterator[Candidate]:
     """Simpler ones first."""
-    config, cohort = place.config, watch.cohort
+    config, cohort = context.experiment.config, stopwatch.cohort
     if not cohort:
         return
-    alone = config.threads or 1
-    found: list[tuple[int, float]] = []  # clients at once, seconds a round with one worker
+    threads, more_threads = config.threads or 1, context.parallelism.threads
+    timed: list[tuple[int, float]] = []  # clients at once, seconds a round with one worker
     if config.clients_at_once <= 1:
-        found.append((1, watch.round_of(cohort[:1], alone)))
-        yield Way("serial", 1, 1, alone, found[-1][1])
-        if place.threads > alone:
-            yield Way("serial", 1, 1, place.threads, watch.round_of(cohort[:1], place.threads))
-    group = _group(place)
-    if group > 1 and len(cohort) > 1:
-        found.append((group, watch.round_of(cohort[:group], alone)))
-        yield Way("stacked", 1, group, alone, found[-1][1])
-    workers = _workers(place)
-    for at_once, seconds in found if workers > 1 else ():
+        one = Parallelism(threads, 1)
+        timed.append((1, stopwatch.round_seconds(cohort[:1], one)))
+        yield Candidate("serial", 1, one, timed[-1][1])
+        if more_threads > threads:
+            one = Parallelism(more_threads, 1)
+            yield Candidate("serial", 1, one, stopwatch.round_seconds(cohort[:1], one))
+    stack = _stack_size(context)
+    if stack > 1 and len(cohort) > 1:
+        together = Parallelism(threads, stack)
+        timed.append((stack, stopwatch.round_seconds(cohort[:stack], together)))
+        yield Candidate("stacked", 1, together, timed[-1][1])
+    workers = _workers(context, threads)
+    for at_once, seconds in timed if workers > 1 else ():
         turns = math.ceil(len(cohort) / (at_once * workers))  # each worker takes as many groups, all of a size
         even = math.ceil(len(cohort) / (turns * workers)) if at_once > 1 else 1
-        share = min(1.0, turns * even / len(cohort))
-        yield Way("processes", workers, even, alone, _SPREAD * seconds * share + _MESSAGES)
+        part = min(1.0, turns * even / len(cohort))
+        expected = _WORKER_SLOWDOWN * seconds * part + _MESSAGE_SECONDS
+        yield Candidate("processes", workers, Parallelism(threads, even), expected)
 
 
-def _group(place: Workplace) -> int:
+def _fits(context: Context, candidate: Candidate) -> bool:
+    """More workers take more memory than the run was found to have; the one process that was checked always fits."""
+    return candidate.workers == 1 or shortage(estimate_resources(context, candidate.workers), context) is None
+
+
+def _stack_size(context: Context) -> int:
     """Clients at once that are worth a try; on a CPU, large steps gain nothing and their groups take long to time."""
-    config = place.config
+    config, model = context.experiment.config, context.trainer.model
     if config.clients_at_once:
         return config.clients_at_once
-    if config.cuda_graph or why_not(place.trainer.model.module):
+    if config.cuda_graph or why_not_stackable(model.module):
         return 1
-    if worth_threads(place.step_flops) and not place.initial.is_cuda:
+    if worth_threads(context.step_flops) and not model.vector.is_cuda:
         return 1
-    return as_many_as_fit(place.trainer.model, place.data)
+    return clients_that_fit(model, context.experiment.data)
 
 
-def _workers(place: Workplace) -> int:
+def _workers(context: Context, threads: int) -> int:
     """As many as would be started, or 1 if they cannot be."""
-    if place.config.workers == 1:
+    config = context.experiment.config
+    if config.workers == 1:
         return 1
     try:
         check_that_workers_can_start()
-        given = pickled(place, SharedFile())
+        inputs = pickled_inputs(context.inputs, SharedMemory())
     except ConfigError:
         return 1
-    if needs_main(given):  # which would run the user's script again, if it has no guard
+    if needs_main(inputs):  # which would run the user's script again, if it has no guard
         return 1
-    alone = replace(place, config=place.config.replace(executor="processes"), threads=place.config.threads or 1)
-    return alone.workers
+    return worker_count(config, context.initial.device, threads)
 
 
 class _Stopwatch:
     """Trains clients as the first round would; what they keep goes to a store that is thrown away."""
 
-    def __init__(self, place: Workplace) -> None:
-        self._place = replace(place, store=place.store.like(None))
-        self._server = server_of(place, state.first(place.config, place.method, place.initial))
-        rounds = [tasks(place.config, place.data, place.method, r) for r in range(_ROUNDS)]
+    def __init__(self, context: Context) -> None:
+        experiment = context.experiment
+        assert isinstance(context.records, ClientStore)
+        self._records = context.records.empty_copy(None)
+        self._context = replace(context, records=self._records)
+        self._server = experiment.server(state.first(experiment.config, experiment.method, context.initial))
+        rounds = [client_tasks(experiment, round) for round in range(_SAMPLED_ROUNDS)]
         largest = max(rounds, key=len)
-        self.cohort = sorted(largest, key=place.expected_steps, reverse=True)
-        self._steps = float(np.mean([sum(map(place.expected_steps, todo)) for todo in rounds]))
+        self.cohort = sorted(largest, key=self._local_steps, reverse=True)
+        self._steps = float(np.mean([sum(map(self._local_steps, tasks)) for tasks in rounds]))
 
-    def round_of(self, group: Sequence[Task], threads: int) -> float:
+    def round_seconds(self, group: Sequence[ClientTask], parallelism: Parallelism) -> float:
         """Seconds of a round, from those that this group takes."""
-        place = replace(self._place, threads=threads, at_once=len(group))
-        trainer, began, best = executors.local(place), time.perf_counter(), math.inf
-        while time.perf_counter() - began < _PATIENCE:
+        # The group as a whole, which may be smaller than what fits at once.
+        trial = replace(self._context, parallelism=replace(parallelism, clients_at_once=len(group)))
+        executor, began, best = local_executor(trial), time.perf_counter(), math.inf
+        while time.perf_counter() - began < _TIMING_SECONDS:
             start = time.perf_counter()
-            trainer.run(self._server, group)
+            executor.run(self._server, group)
             best = min(best, time.perf_counter() - start)
-            place.store.rollback()
-        return best / sum(map(place.expected_steps, group)) * self._steps
+            self._records.rollback()
+        return best / sum(map(self._local_steps, group)) * self._steps
+
+    def _local_steps(self, task: ClientTask) -> int:
+        return local_steps(self._context.experiment, task)

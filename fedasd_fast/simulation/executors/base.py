@@ -1,4 +1,4 @@
-"""How the clients of a round are trained: one small interface, several ways."""
+"""The interface of executors: train the clients of a round, evaluate models."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ import torch
 from torch import Tensor
 
 from ...algorithms import Server
-from ..cohort import Sums, Task, Workplace
+from ..aggregation.sums import Sums
+from ..cohort import ClientTask
+from ..context import Context
 from ..evaluation import evaluate
 from ..system.threads import threads
 
 
 class Executor(ABC):
-    def __init__(self, place: Workplace) -> None:
-        self.place = place
+    def __init__(self, context: Context) -> None:
+        self.context = context
 
     def start(self) -> None:  # noqa: B027 (most have nothing to do)
         """Gets ready, so that the first round takes no longer than the others."""
 
     @abstractmethod
-    def run(self, server: Server, tasks: Sequence[Task]) -> Sums:
+    def run(self, server: Server, tasks: Sequence[ClientTask]) -> Sums:
         """Trains the clients of all tasks, in any order."""
 
     def evaluate(self, vectors: Sequence[Tensor]) -> list[tuple[float, float]]:
         """Accuracy and cross-entropy of each model [P] on the test split."""
-        config, trainer = self.place.config, self.place.trainer
-        with threads(config.threads or torch.get_num_threads()):
-            return [evaluate(trainer.model, v, self.place.data, config.eval_batch_size) for v in vectors]
+        experiment, model = self.context.experiment, self.context.trainer.model
+        with threads(experiment.config.threads or torch.get_num_threads()):
+            return [evaluate(model, v, experiment.data, experiment.config.eval_batch_size) for v in vectors]
 
     def close(self) -> None:  # noqa: B027
         """Gives back what was taken; nobody trains any more when it returns.  It can be called again, at any time."""

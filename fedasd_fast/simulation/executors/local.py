@@ -1,24 +1,12 @@
-"""What trains clients in one process: the whole of `serial` and `stacked`, and each worker or rank of the others."""
+"""The executor of a single process: serial, or stacked where several clients are trained at once."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Sequence
-
-from ...algorithms import Server
-from ..cohort import Sums, Task
-from ..system.threads import threads
-from .base import Executor
+from ..context import Context
+from .in_process import InProcessExecutor
+from .serial import SerialExecutor
+from .stacked import StackedExecutor
 
 
-class Local(Executor):
-    @abstractmethod
-    def train(self, server: Server, group: Sequence[Task], sums: Sums) -> None:
-        """Trains the clients of one of the round's groups, adds them to the sums and writes their records."""
-
-    def run(self, server: Server, tasks: Sequence[Task]) -> Sums:
-        sums = self.place.empty_sums()
-        with threads(self.place.threads):
-            for group in self.place.groups(tasks):
-                self.train(server, group, sums)
-        return sums
+def local_executor(context: Context) -> InProcessExecutor:
+    return StackedExecutor(context) if context.parallelism.clients_at_once > 1 else SerialExecutor(context)

@@ -1,7 +1,7 @@
 """Worker processes on one machine, one a core: any number of them gives the same bits.
 
 Vectors are in shared memory; a round is one short message to each worker and one back.  The longest clients are first
-in the queue, so that workers finish together.  Each worker has sums of its own, in fixed point, which are added here.
+in the queue, so that workers finish together.  Each worker has its own sums, in fixed point, which are added here.
 """
 
 from __future__ import annotations
@@ -12,60 +12,70 @@ from torch import Tensor
 
 from ...algorithms import Server
 from ...common.schema import ConfigError
-from ..cohort import Report, Sums, Task, Workplace
-from ..distributed.worker_pool import PIECES, Pool, check_that_workers_can_start, needs_main
+from ..aggregation.sums import ClientReport, Sums
+from ..cohort import ClientTask, group_tasks, local_steps
+from ..context import Context, Inputs
+from ..distributed.worker_pool import MAX_PIECES, WorkerPool, check_that_workers_can_start, needs_main
 from ..evaluation import batches, summed
-from ..system.shared_memory import Board, SharedFile, dumps
+from ..storage.client_store import ClientStore
+from ..system.shared_memory import SharedBuffers, SharedMemory, dumps
 from ..system.threads import threads
 from .base import Executor
-from .worker import Assignment, Setup, main
+from .worker import Assignment, WorkerSetup, main
 
 
-class Processes(Executor):
-    def __init__(self, place: Workplace) -> None:
-        super().__init__(place)
+class ProcessesExecutor(Executor):
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         check_that_workers_can_start()
-        self._large = SharedFile()
-        self._given = pickled(place, self._large)
-        self.workers = place.workers
-        self._pool: Pool | None = None
+        assert isinstance(context.records, ClientStore)
+        self._records = context.records
+        self._large_tensors = SharedMemory()
+        self._inputs = pickled_inputs(context.inputs, self._large_tensors)
+        self.workers = context.workers
+        self._pool: WorkerPool | None = None
 
     def start(self) -> None:
         if self._pool is not None:
             return
-        place = self.place
-        states = place.method.server_state
-        self._board = Board(len(place.initial), place.initial.dtype, states, place.sum_rows, self.workers)
-        self._board.initial.copy_(place.initial)
-        self._board.current.fill_(-1)
-        setup = Setup(
-            place.config, self._given, self._large, place.threads, place.at_once, self._board, place.store.lend()
+        context, initial = self.context, self.context.initial
+        states = context.experiment.method.server_state
+        self._buffers = SharedBuffers(len(initial), initial.dtype, states, context.sum_layout.rows, self.workers)
+        self._buffers.initial.copy_(initial)
+        self._buffers.current.fill_(-1)
+        setup = WorkerSetup(
+            context.experiment.config,
+            self._inputs,
+            self._large_tensors,
+            context.parallelism,
+            self._buffers,
+            self._records.for_workers(),
         )
-        self._pool = Pool(
+        self._pool = WorkerPool(
             self.workers,
             main,
             (setup,),
-            lambda n: int(self._board.current[n]),
-            place.stop,
-            import_main=needs_main(self._given),
+            lambda n: int(self._buffers.current[n]),
+            context.trainer.stop,
+            import_main=needs_main(self._inputs),
         )
 
-    def run(self, server: Server, tasks: Sequence[Task]) -> Sums:
+    def run(self, server: Server, tasks: Sequence[ClientTask]) -> Sums:
         with threads(1):  # for copies and additions, beside workers that need the cores
             return self._run(server, tasks)
 
-    def _run(self, server: Server, tasks: Sequence[Task]) -> Sums:
+    def _run(self, server: Server, tasks: Sequence[ClientTask]) -> Sums:
         self.start()
         assert self._pool is not None
-        place, board = self.place, self._board
-        board.model.copy_(server.model)
-        for name, vector in board.state.items():
+        buffers, layout = self._buffers, self.context.sum_layout
+        buffers.model.copy_(server.model)
+        for name, vector in buffers.state.items():
             vector.copy_(server.state[name])
-        slots = place.store.reserve(task.client for task in tasks)
-        sums = place.empty_sums()
+        slots = self._records.reserve(task.client for task in tasks)
+        sums = layout.empty()
 
-        def add(worker: int, reports: list[Report]) -> None:
-            part = Sums.over(board.sums[worker].to(place.initial.device), place.method.client_state)
+        def add(worker: int, reports: list[ClientReport]) -> None:
+            part = layout.over(buffers.sums[worker].to(layout.device))
             part.reports.extend(reports)
             sums.add(part)
 
@@ -74,17 +84,18 @@ class Processes(Executor):
         except BaseException:
             self.close()  # others still train, and write to slots that are about to be given back
             raise
-        place.store.commit(report.client for report in sums.reports if report.error is None)
+        self._records.commit(report.client for report in sums.reports if report.error is None)
         return sums
 
     def evaluate(self, vectors: Sequence[Tensor]) -> list[tuple[float, float]]:
         self.start()
         assert self._pool is not None
-        count = batches(self.place.data, self.place.config.eval_batch_size)
+        experiment = self.context.experiment
+        count = batches(experiment.data, experiment.config.eval_batch_size)
         with threads(1):
-            for mine, vector in zip(self._board.evaluated, vectors, strict=False):
-                mine.copy_(vector)
-        each = -(-count * len(vectors) // PIECES)
+            for shared, vector in zip(self._buffers.evaluated, vectors, strict=False):
+                shared.copy_(vector)
+        each = -(-count * len(vectors) // MAX_PIECES)
         pieces = [
             (which, range(first, min(first + each, count)))
             for which in range(len(vectors))
@@ -101,18 +112,19 @@ class Processes(Executor):
         except BaseException:
             self.close()
             raise
-        return [summed(values, self.place.data) for values in found]
+        return [summed(values, experiment.data) for values in found]
 
     def close(self) -> None:
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
 
-    def _pieces(self, tasks: Sequence[Task], slots: dict[int, tuple[int, int]]) -> list[list[Assignment]]:
+    def _pieces(self, tasks: Sequence[ClientTask], slots: dict[int, tuple[int, int]]) -> list[list[Assignment]]:
         """Longest first; groups that take next to nothing go together."""
-        groups = [Assignment(g, {task.client: slots[task.client] for task in g}) for g in self.place.groups(tasks)]
-        steps = [sum(self.place.expected_steps(task) for task in group.tasks) for group in groups]
-        least = sum(steps) / (PIECES // 2)
+        experiment = self.context.experiment
+        groups = group_tasks(experiment, tasks, self.context.parallelism.clients_at_once)
+        steps = [sum(local_steps(experiment, task) for task in group) for group in groups]
+        least = sum(steps) / (MAX_PIECES // 2)
         pieces: list[list[Assignment]] = []
         room = 0.0
         for number in sorted(range(len(groups)), key=lambda i: -steps[i]):
@@ -120,13 +132,14 @@ class Processes(Executor):
             if room < 0:
                 pieces.append([])
                 room = least - steps[number]
-            pieces[-1].append(groups[number])
+            group = groups[number]
+            pieces[-1].append(Assignment(group, {task.client: slots[task.client] for task in group}))
         return pieces
 
 
-def pickled(place: Workplace, large: SharedFile) -> bytes:
+def pickled_inputs(inputs: Inputs, large_tensors: SharedMemory) -> bytes:
     try:
-        return dumps(place.given, large)
+        return dumps(inputs, large_tensors)
     except Exception as error:
         raise ConfigError(
             "executor = processes sends your data and model to its workers by pickle, which cannot be done with them: "

@@ -1,15 +1,16 @@
-"""One client after the other in this process: readable, debuggable, the reference for all others."""
+"""One client after the other in this process: readable, debuggable, the reference for all other executors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ...algorithms import Server
-from ..cohort import Sums, Task, run_client
-from .local import Local
+from ..aggregation.sums import Sums
+from ..cohort import ClientTask
+from .in_process import InProcessExecutor
 
 
-class Serial(Local):
-    def train(self, server: Server, group: Sequence[Task], sums: Sums) -> None:
+class SerialExecutor(InProcessExecutor):
+    def train_group(self, server: Server, group: Sequence[ClientTask], sums: Sums) -> None:
         for task in group:
-            run_client(self.place, server, task, sums)
+            self.train_one(server, task, sums)

@@ -1,4 +1,4 @@
-"""A worker process: builds its workplace once, then trains and evaluates what it finds in the queue."""
+"""A worker process: builds its context once, then trains and evaluates what it finds in the queue."""
 
 from __future__ import annotations
 
@@ -16,42 +16,44 @@ import torch
 
 from ...algorithms import Server
 from ...config import Config
-from ..cohort import Report, Sums, Task, Workplace
-from ..distributed.worker_pool import Failure
+from ..aggregation.sums import ClientReport
+from ..cohort import ClientTask
+from ..context import Inputs, Parallelism, build_context
+from ..distributed.worker_pool import WorkerFailure
 from ..evaluation import evaluate_batches
-from ..storage.client_store import Lent
-from ..system.shared_memory import Board, SharedFile, loads
+from ..storage.client_store import WorkerStore
+from ..system.shared_memory import SharedBuffers, SharedMemory, loads
+from .local import local_executor
 
 
 @dataclass(frozen=True)
-class Setup:
+class WorkerSetup:
     """What a worker is made from; sent once."""
 
     config: Config
-    given: bytes  # data and model of the user's own, or None, pickled
-    large: SharedFile  # their large tensors
-    threads: int
-    at_once: int
-    board: Board
-    store: Lent
+    inputs: bytes  # the caller's own data and model, pickled
+    large_tensors: SharedMemory  # of these
+    parallelism: Parallelism
+    buffers: SharedBuffers
+    records: WorkerStore
 
 
 @dataclass(frozen=True)
 class Assignment:
     """Clients to train at once, and for each the slots of its record and of its next."""
 
-    tasks: list[Task]
+    tasks: list[ClientTask]
     slots: dict[int, tuple[int, int]]
 
 
-def main(setup: Setup, number: int, pipe: Connection, life: Connection, queue: Connection) -> None:
+def main(setup: WorkerSetup, number: int, pipe: Connection, life: Connection, queue: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the parent decides
     threading.Thread(target=_end_with_parent, args=(life,), daemon=True).start()
-    torch.set_num_threads(setup.threads)
+    torch.set_num_threads(setup.parallelism.threads)
     try:
         worker = _Worker(setup, number, queue)
     except Exception as error:
-        pipe.send(Failure.of(error))
+        pipe.send(WorkerFailure.of(error))
         return
     pipe.send("ready")
     while True:
@@ -62,7 +64,7 @@ def main(setup: Setup, number: int, pipe: Connection, life: Connection, queue: C
         try:
             answer: Any = worker.answer(message, pieces)
         except Exception as error:
-            answer = Failure.of(error)
+            answer = WorkerFailure.of(error)
         pipe.send(answer)
 
 
@@ -73,22 +75,16 @@ def _end_with_parent(life: Connection) -> None:
 
 
 class _Worker:
-    def __init__(self, setup: Setup, number: int, queue: Connection) -> None:
-        from ..run import workplace  # which imports this
-        from . import local
-
-        self.number, self.board, self.store, self._queue = number, setup.board, setup.store, queue
-        self._lock = setup.store.hold()
-        self.board.current[number] = -1
+    def __init__(self, setup: WorkerSetup, number: int, queue: Connection) -> None:
+        self._number, self._buffers, self._records, self._queue = number, setup.buffers, setup.records, queue
+        self._lock = setup.records.lock_directory()
+        self._buffers.current[number] = -1
         if setup.config.device == "cuda":  # one GPU after the other
             torch.cuda.set_device(number % torch.cuda.device_count())
-        data, model = loads(setup.given, setup.large)
-        place = workplace(setup.config, data, model, None)
-        initial = self.board.initial.to(place.initial.device)
-        self.place: Workplace = replace(
-            place, initial=initial, store=self.store, threads=setup.threads, at_once=setup.at_once
-        )
-        self.trainer = local(self.place)
+        inputs: Inputs = loads(setup.inputs, setup.large_tensors)
+        context = build_context(setup.config, inputs, records=self._records, parallelism=setup.parallelism)
+        self._context = replace(context, initial=self._buffers.initial.to(context.initial.device))
+        self._executor = local_executor(self._context)
 
     def answer(self, message: tuple[Any, ...], pieces: Sequence[Any]) -> tuple[list[int], Any]:
         kind, *rest = message
@@ -106,33 +102,28 @@ class _Worker:
             taken.append(number)
             yield pieces[number]
 
-    def _train(self, pieces: Iterator[list[Assignment]], round: int, lr: float) -> list[Report]:
-        place, board = self.place, self.board
-        device = place.initial.device
-        state = {name: vector.to(device) for name, vector in board.state.items()}
-        server = Server(round, lr, board.model.to(device), state, place.data.num_clients)
-        rows = board.sums[self.number].to(device)
-        sums = Sums.over(rows, place.method.client_state)
+    def _train(self, pieces: Iterator[list[Assignment]], round: int, lr: float) -> list[ClientReport]:
+        context, buffers = self._context, self._buffers
+        device = context.initial.device
+        state = {name: vector.to(device) for name, vector in buffers.state.items()}
+        server = Server(round, lr, buffers.model.to(device), state, context.experiment.data.num_clients)
+        rows = buffers.sums[self._number].to(device)
+        sums = context.sum_layout.over(rows)
         for count, piece in enumerate(pieces):
             if count == 0:
                 rows.zero_()  # now: whoever comes too late for any piece has no work at all
             for group in piece:
-                board.current[self.number] = group.tasks[0].client
-                self.store.borrow(group.slots)
-                self.trainer.train(server, group.tasks, sums)
-        board.current[self.number] = -1
-        board.sums[self.number].copy_(rows)  # on a CPU they are the same
+                buffers.current[self._number] = group.tasks[0].client
+                self._records.assign(group.slots)
+                self._executor.train_group(server, group.tasks, sums)
+        buffers.current[self._number] = -1
+        buffers.sums[self._number].copy_(rows)  # on a CPU they are the same
         return sums.reports
 
     def _evaluate(self, pieces: Iterator[tuple[int, range]]) -> list[tuple[int, range, list[tuple[int, float]]]]:
-        place, config = self.place, self.place.config
-        return [
-            (
-                which,
-                numbers,
-                evaluate_batches(
-                    place.trainer.model, self.board.evaluated[which], place.data, config.eval_batch_size, numbers
-                ),
-            )
-            for which, numbers in pieces
-        ]
+        model, experiment = self._context.trainer.model, self._context.experiment
+        results = []
+        for which, numbers in pieces:
+            vector, size = self._buffers.evaluated[which], experiment.config.eval_batch_size
+            results.append((which, numbers, evaluate_batches(model, vector, experiment.data, size, numbers)))
+        return results

@@ -4,8 +4,8 @@ A client's record is a row [names, P] in a slot.  Writing takes a fresh slot and
 as it is until two checkpoints have been written after it was replaced: so a run that is killed at any moment finds
 every record of its last checkpoint, and of the one before, unharmed.  `rollback` returns to the last `mark` likewise.
 
-Slots are handed out by one process alone.  Others that write records open the store as `Lent`, with slots that were
-reserved for them; `commit` then says which of these records count.
+Slots are handed out by one process alone.  Others that write records open the store as `WorkerStore`, with slots that
+were reserved for them; `commit` then says which of these records count.
 """
 
 from __future__ import annotations
@@ -13,15 +13,27 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import SimulationError
-from ..system.shared_memory import SharedFile, paged
+from ..system.shared_memory import SharedMemory, whole_pages
 
 _CHUNK_BYTES = 16 * 2**20
+
+
+class ClientRecords(Protocol):
+    """What local training needs of the records."""
+
+    names: tuple[str, ...]  # of the vectors in a record; none: nothing is kept
+
+    def read(self, client: int) -> dict[str, Tensor] | None:
+        """The client's vectors, to be read only; None if it never wrote."""
+
+    def write(self, client: int, vectors: Mapping[str, Tensor]) -> None: ...
 
 
 class ClientStore:
@@ -31,7 +43,7 @@ class ClientStore:
         size: int,
         dtype: torch.dtype,
         directory: Path | None = None,
-        memory: SharedFile | None = None,
+        memory: SharedMemory | None = None,
     ) -> None:
         """Records of vectors [size] called `names`; without a directory in memory, of this process alone unless shared
         memory is given."""
@@ -48,7 +60,7 @@ class ClientStore:
         self._replaced: list[int] = []  # since the last checkpoint
         self._held: list[int] = []  # replaced before the last checkpoint, but in the one before it
         self._reserved: dict[int, int] = {}  # client -> slot that others may be writing to
-        self._overlaid = 0  # slots below this are in files that are only read
+        self._read_only_slots = 0  # slots below this number are in files that are only read
 
     def read(self, client: int) -> dict[str, Tensor] | None:
         """The client's vectors, to be read only; None if it never wrote."""
@@ -75,24 +87,24 @@ class ClientStore:
             self._replace(client, self._reserved.pop(client))
         self._release()
 
-    def like(self, directory: Path | None) -> ClientStore:
-        """Another store of such records."""
+    def empty_copy(self, directory: Path | None) -> ClientStore:
+        """Another store for such records."""
         return ClientStore(self.names, self._size, self._dtype, directory)
 
-    def lend(self) -> Lent:
-        """For processes that write to reserved slots: what is picked up there."""
+    def for_workers(self) -> WorkerStore:
+        """The store as processes that write to reserved slots open it."""
         if self._directory is None and self._memory is None:
             assert not self._chunks, "records were written to memory that cannot be shared"
-            self._memory = SharedFile()
+            self._memory = SharedMemory()
         if self._directory is not None:
             self._directory.mkdir(parents=True, exist_ok=True)
-        return Lent(self.names, self._size, self._dtype, self._directory, self._memory)
+        return WorkerStore(self.names, self._size, self._dtype, self._directory, self._memory)
 
     def mark(self) -> None:
         """What was written so far is final."""
         replaced = [old for _, old, _ in self._journal if old is not None]
         if self._directory is None:  # no checkpoint will ask for them
-            self._free += [slot for slot in replaced if slot >= self._overlaid]
+            self._free += [slot for slot in replaced if slot >= self._read_only_slots]
         else:
             self._replaced += replaced
         self._journal.clear()
@@ -137,9 +149,9 @@ class ClientStore:
         self._journal, self._replaced, self._reserved = [], [], {}
         self._free = sorted(set(range(len(self._chunks) * self.chunk_slots)) - used - set(self._held), reverse=True)
 
-    def overlay(self) -> None:
+    def write_to_memory(self) -> None:
         """From now on nothing is written to the files: new records go to memory."""
-        self._directory, self._memory, self._overlaid = None, None, len(self._chunks) * self.chunk_slots
+        self._directory, self._memory, self._read_only_slots = None, None, len(self._chunks) * self.chunk_slots
         self._free, self._held, self._replaced = [], [], []
 
     def _replace(self, client: int, slot: int) -> None:
@@ -202,7 +214,7 @@ class ClientStore:
 
     @property
     def _stride(self) -> int:
-        return paged(self.chunk_slots * self.record_bytes)
+        return whole_pages(self.chunk_slots * self.record_bytes)
 
     def _open_chunks(self) -> None:
         self._chunks = []
@@ -217,11 +229,11 @@ class ClientStore:
         return self._directory / f"chunk-{number:05d}.bin"
 
 
-class Lent(ClientStore):
+class WorkerStore(ClientStore):
     """The records of a store whose owner is another process, which says where each client reads and writes."""
 
-    def hold(self) -> int | None:
-        """Until the file descriptor is closed, or the process ends, the run's folder counts as in use."""
+    def lock_directory(self) -> int | None:
+        """Until the file descriptor is closed, or the process ends, the run directory counts as in use."""
         if self._directory is None:
             return None
         import fcntl
@@ -230,8 +242,8 @@ class Lent(ClientStore):
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         return descriptor
 
-    def borrow(self, slots: Mapping[int, tuple[int, int]]) -> None:
-        """As `reserve` gave them."""
+    def assign(self, slots: Mapping[int, tuple[int, int]]) -> None:
+        """The slots of the clients to come, as `reserve` gave them."""
         self._slots = {client: old for client, (old, _) in slots.items() if old >= 0}
         self._reserved = {client: new for client, (_, new) in slots.items()}
 

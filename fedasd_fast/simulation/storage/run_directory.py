@@ -1,5 +1,5 @@
-"""The folder of a run: config.yaml, versions.jsonl, metrics.jsonl, checkpoint/, clients/, and a lock while it is worked
-on."""
+"""The run directory: config.yaml, versions.jsonl, metrics.jsonl, checkpoint/, clients/, and a lock while a process uses
+it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ..errors import SimulationError
 from ..system.versions import versions
 from .checkpoint import write_atomically
 
-_PATIENCE = 10.0  # seconds
+_LOCK_TIMEOUT = 10.0  # seconds
 
 
-class RunFolder:
+class RunDirectory:
     """Open it with `with`: the lock is held until the block ends, or until the process dies in whatever way."""
 
     def __init__(self, path: Path) -> None:
@@ -35,7 +35,7 @@ class RunFolder:
     def clients(self) -> Path:
         return self.path / "clients"
 
-    def __enter__(self) -> RunFolder:
+    def __enter__(self) -> RunDirectory:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = open(self.path / "lock", "ab+", buffering=0)
@@ -49,10 +49,10 @@ class RunFolder:
             owner = self._lock.read().decode().strip() or "unknown"
             self._lock.close()
             raise SimulationError(
-                f"{self.path} is in use by process {owner}; wait for it or stop it, or choose another folder"
+                f"{self.path} is in use by process {owner}; wait for it or stop it, or choose another directory"
             ) from None
         except OSError as error:
-            raise SimulationError(f"cannot use the folder {self.path}: {error.strerror}") from error
+            raise SimulationError(f"cannot use the directory {self.path}: {error.strerror}") from error
         with contextlib.suppress(OSError):  # a full disk: the lock holds without its owner's name
             self._lock.truncate(0)
             self._lock.write(str(os.getpid()).encode())
@@ -67,7 +67,7 @@ class RunFolder:
     def _wait_for_workers(self) -> None:
         """Workers of a run that was killed notice it within a moment; until then they may be writing records."""
         if self.clients.exists():
-            os.close(locked(self.clients))
+            os.close(lock(self.clients))
 
     def holds_a_run(self) -> bool:
         return (self.path / "config.yaml").exists()
@@ -76,7 +76,7 @@ class RunFolder:
         if self.holds_a_run():
             raise SimulationError(
                 f"{self.path} holds a run already; continue it with `fedasd resume {self.path}`, or choose another "
-                "folder"
+                "directory"
             )
 
     def begin(self, config: Config) -> None:
@@ -94,7 +94,7 @@ class RunFolder:
 
     def config(self) -> Config:
         if not self.holds_a_run():
-            raise SimulationError(f"{self.path} is not the folder of a run: there is no config.yaml in it")
+            raise SimulationError(f"{self.path} is not a run directory: there is no config.yaml in it")
         return from_yaml(self.path / "config.yaml")
 
     def write(self, name: str, data: bytes | memoryview) -> None:
@@ -133,21 +133,21 @@ class RunFolder:
         )
 
 
-class Follower(RunFolder):
-    """The folder as ranks other than the leader see it: they write their part of clients/ only."""
+class RankDirectory(RunDirectory):
+    """The run directory as ranks other than the leader use it: they write their own shard of clients/ only."""
 
-    def __init__(self, path: Path, part: Path) -> None:
+    def __init__(self, path: Path, shard: Path) -> None:
         super().__init__(path)
-        self._part = part
+        self._shard = shard
 
-    def __enter__(self) -> Follower:
+    def __enter__(self) -> RankDirectory:
         try:
-            self._part.mkdir(parents=True, exist_ok=True)
-            self._descriptor = locked(self._part)
+            self._shard.mkdir(parents=True, exist_ok=True)
+            self._descriptor = lock(self._shard)
         except BlockingIOError:
-            raise SimulationError(f"{self._part} is in use by a rank of another run; wait for it or stop it") from None
+            raise SimulationError(f"{self._shard} is in use by a rank of another run; wait for it or stop it") from None
         except OSError as error:
-            raise SimulationError(f"cannot use the folder {self._part}: {error.strerror}") from error
+            raise SimulationError(f"cannot use the directory {self._shard}: {error.strerror}") from error
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -174,11 +174,11 @@ def _lines(rows: Iterable[dict[str, Any]]) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-def locked(directory: Path) -> int:
-    """A descriptor that holds the folder's lock, for which it waits a while."""
+def lock(directory: Path) -> int:
+    """A descriptor that holds the directory's lock; waits for it for a while."""
     import fcntl
 
-    descriptor, until = os.open(directory, os.O_RDONLY), time.monotonic() + _PATIENCE
+    descriptor, until = os.open(directory, os.O_RDONLY), time.monotonic() + _LOCK_TIMEOUT
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -21,13 +21,13 @@ from torch import Tensor
 _LARGE = 2**20  # bytes
 
 
-class SharedFile:
+class SharedMemory:
     """Can be given to a process that is being started; both then see the same bytes."""
 
     def __init__(self, descriptor: int | None = None) -> None:
-        self._descriptor = _nameless() if descriptor is None else descriptor
+        self._descriptor = _anonymous_file() if descriptor is None else descriptor
 
-    def __reduce__(self) -> tuple[Callable[[Any], SharedFile], tuple[Any]]:
+    def __reduce__(self) -> tuple[Callable[[Any], SharedMemory], tuple[Any]]:
         return _received, (reduction.DupFd(self._descriptor),)
 
     def __del__(self) -> None:
@@ -43,19 +43,19 @@ class SharedFile:
         return mmap.mmap(self._descriptor, size, mmap.MAP_PRIVATE if private else mmap.MAP_SHARED, offset=offset)
 
 
-def dumps(value: Any, file: SharedFile) -> bytes:
+def dumps(value: Any, file: SharedMemory) -> bytes:
     """The value, pickled; large tensors go to the file, where all who load it see one copy."""
     buffer = io.BytesIO()
     _Pickler(buffer, file).dump(value)
     return buffer.getvalue()
 
 
-def loads(data: bytes, file: SharedFile) -> Any:
+def loads(data: bytes, file: SharedMemory) -> Any:
     return _Unpickler(io.BytesIO(data), file).load()
 
 
 class _Pickler(pickle.Pickler):
-    def __init__(self, buffer: io.BytesIO, file: SharedFile) -> None:
+    def __init__(self, buffer: io.BytesIO, file: SharedMemory) -> None:
         super().__init__(buffer)
         self._file, self._end = file, 0
         self._known: dict[int, tuple[int, torch.dtype, torch.Size]] = {}
@@ -66,7 +66,7 @@ class _Pickler(pickle.Pickler):
         if value.nbytes < _LARGE or value.requires_grad:
             return None
         if id(value) not in self._known:
-            size = paged(value.nbytes)
+            size = whole_pages(value.nbytes)
             self._file.grow(self._end + size)
             _tensor(self._file.map(self._end, size), value.dtype, value.shape).copy_(value)
             self._known[id(value)] = self._end, value.dtype, value.shape
@@ -75,36 +75,36 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, buffer: io.BytesIO, file: SharedFile) -> None:
+    def __init__(self, buffer: io.BytesIO, file: SharedMemory) -> None:
         super().__init__(buffer)
         self._file = file
 
     def persistent_load(self, place: tuple[int, torch.dtype, torch.Size]) -> Tensor:
         start, dtype, shape = place
-        return _tensor(self._file.map(start, paged(shape.numel() * dtype.itemsize), private=True), dtype, shape)
+        return _tensor(self._file.map(start, whole_pages(shape.numel() * dtype.itemsize), private=True), dtype, shape)
 
 
 def _tensor(memory: mmap.mmap, dtype: torch.dtype, shape: torch.Size) -> Tensor:
     return torch.frombuffer(memory, dtype=dtype, count=shape.numel()).view(shape)
 
 
-def paged(size: int) -> int:
+def whole_pages(size: int) -> int:
     """The size in whole pages."""
     return -(-size // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
 
 
-def _nameless() -> int:
+def _anonymous_file() -> int:
     if hasattr(os, "memfd_create"):
         return os.memfd_create("fedasd")
     with tempfile.TemporaryFile() as file:  # macOS
         return os.dup(file.fileno())
 
 
-def _received(copy: Any) -> SharedFile:
-    return SharedFile(copy.detach())
+def _received(copy: Any) -> SharedMemory:
+    return SharedMemory(copy.detach())
 
 
-class Board:
+class SharedBuffers:
     """What the parent and its workers show each other: vectors, and who is at work on which client.
 
     Every worker has sums of its own; what one shows is read by the parent only when it has said that it is done.
@@ -117,10 +117,10 @@ class Board:
         states: tuple[str, ...],
         sums: int,
         workers: int,
-        file: SharedFile | None = None,
+        file: SharedMemory | None = None,
     ) -> None:
         self._arguments = (size, dtype, states, sums, workers)
-        self._file, self._end = file or SharedFile(), 0
+        self._file, self._end = file or SharedMemory(), 0
         self.current = self._place((workers,), torch.int64)  # the client that each worker trains, -1: none
         self.initial = self._place((size,), dtype)
         self.model = self._place((size,), dtype)
@@ -128,11 +128,11 @@ class Board:
         self.evaluated = self._place((3, size), dtype)
         self.sums = [self._place((sums, size), torch.int64) for _ in range(workers)]
 
-    def __reduce__(self) -> tuple[type[Board], tuple[Any, ...]]:
-        return Board, (*self._arguments, self._file)
+    def __reduce__(self) -> tuple[type[SharedBuffers], tuple[Any, ...]]:
+        return SharedBuffers, (*self._arguments, self._file)
 
     def _place(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        size = paged(int(np.prod(shape)) * dtype.itemsize)
+        size = whole_pages(int(np.prod(shape)) * dtype.itemsize)
         self._file.grow(self._end + size)
         memory = self._file.map(self._end, size)
         self._end += size

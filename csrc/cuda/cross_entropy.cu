@@ -1,0 +1,82 @@
+// The cross-entropy alone, for clients without a teacher: no weights, no divergence, no barrier between blocks.
+#include "batch.cuh"
+#include "elements.cuh"
+#include "kernels.cuh"
+#include "loss_sum.cuh"
+#include "tiles.cuh"
+
+namespace fedasd::cuda {
+
+template <class Team>
+struct CrossEntropyShared {
+  typename Team::Shared team;
+  BlockScratch<int, 1> valid;
+  LossSumShared loss_sum;
+};
+
+// A block works for one client; rows are dealt to the teams of the client's blocks in turn.
+template <class Team>
+__global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
+    cross_entropy_kernel(const Parameters<typename Team::T> p) {
+  using T = typename Team::T;
+  using Shared = CrossEntropyShared<Team>;
+  FEDASD_SHARED(Shared, shared);
+  const Problem& problem = p.problem;
+  const Options& o = problem.options;
+  Team team(shared.team);
+
+  const int64_t client = int(blockIdx.x) / p.blocks_per_client;
+  const int batch = int(problem.batch), classes = int(problem.classes);
+  const int first = int(blockIdx.x) % p.blocks_per_client * team.teams() + team.index(),
+            step = team.teams() * p.blocks_per_client;
+  const Matrix student = problem.student.client(client);
+  const DType type = student.type;
+  auto label_of = [&](int row) { return read_label(problem.targets, client, row, problem.classes, o.ignore_index); };
+
+  // Every block counts the client's valid rows for itself instead of waiting for another block to do it.
+  int valid[1] = {0};
+  for (int row = int(threadIdx.x); row < batch; row += int(blockDim.x)) valid[0] += label_of(row) >= 0;
+  block_reduce(valid, shared.valid, 0, Add{});
+  const T weight = T(o.ce_weight) / T(valid[0]);  // of each valid row
+
+  double loss = 0;
+  // Backwards as in objective_kernel: the sum of the losses has the same order with and without a teacher.
+  const int last = first < batch ? first + (batch - 1 - first) / step * step : -1;
+  for (int row = last; row >= 0; row -= step) {
+    const int label = label_of(row);
+    const RowView logits = row_of(student, row);
+    void* const gradient = gradient_of(problem, client, row);
+    team.start(logits, classes);
+    if (label < 0) {
+      team.clear(gradient, type);
+    } else {
+      team.load_student(logits, -1, -kInfinity<T>);
+      const Softmax<T> s = team.template student_softmax<SoftmaxSums::one>(p.scales.at_one, p.scales.at_one);
+      // The exponentials of a long row are computed again for the gradient, see objective.cuh.
+      const T shift = Team::kLong ? forgotten(s.shift) : s.shift, scale = 1 / s.sum * weight;
+      if (team.leader() && o.ce_weight != 0)
+        loss += double(weight * (log_e(s.sum) + (s.shift - element<T>(logits, label))));
+      if (gradient) {
+        team.map_student(gradient, type, [&](T z, int c) {
+          const T u = exp_2((z - shift) * p.scales.at_one) * scale;
+          return c == label ? u - weight : u;
+        });
+      }
+    }
+    team.store(gradient, type);
+  }
+  sum_losses(p, client, loss, shared.loss_sum);
+}
+
+template <class T>
+Kernel<Parameters<T>> cross_entropy_of(int64_t classes) {
+  return with_tile(T{}, classes, [&](auto tile) {
+    using Team = typename decltype(tile)::Team;
+    return Kernel<Parameters<T>>{cross_entropy_kernel<Team>, tile.lanes, Team::kMaxThreads};
+  });
+}
+
+template Kernel<Parameters<float>> cross_entropy_of<float>(int64_t);
+template Kernel<Parameters<double>> cross_entropy_of<double>(int64_t);
+
+}  // namespace fedasd::cuda

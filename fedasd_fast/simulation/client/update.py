@@ -1,0 +1,70 @@
+"""A client update: local training from the server's model, checked, with what the client keeps afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...algorithms import Client, Server
+from ..aggregation import fixed_point
+from ..cohort import ClientTask
+from ..errors import ClientError, SimulationError
+from ..experiment import Experiment
+from ..storage.client_store import ClientRecords
+from .trainer import LocalRun, Trainer
+
+
+@dataclass(frozen=True)
+class ClientUpdate:
+    """Nothing of it has been added to a sum or written to a record yet."""
+
+    client: Client
+    record: dict[str, Tensor] | None  # what the client wrote last
+    run: LocalRun
+    state: dict[str, Tensor]  # what it keeps now
+
+
+def load_client(experiment: Experiment, id: int, record: Mapping[str, Tensor] | None, like: Tensor) -> Client:
+    """The client with what its record says, zeros like the vector `like` if it has none yet."""
+    names = experiment.method.client_state
+    state = {name: record[name].to(like.device) if record else torch.zeros_like(like) for name in names}
+    return Client(id, experiment.relative_size(id), state)
+
+
+def train_client(
+    trainer: Trainer, records: ClientRecords, server: Server, task: ClientTask, losses: list[Tensor] | None = None
+) -> ClientUpdate:
+    """Trains one client.  Whatever goes wrong is a ClientError; `losses` has the steps until then."""
+    losses = [] if losses is None else losses
+    record = records.read(task.client)
+    client = load_client(trainer.experiment, task.client, record, trainer.model.vector)
+    try:
+        correction = trainer.experiment.method.correction(server, client)
+        run = trainer.train(server, client, correction, task.epochs, losses)
+    except SimulationError:
+        raise
+    except Exception as error:
+        raise ClientError(client.id, server.round, len(losses), f"{type(error).__name__}: {error}") from error
+    return checked_update(trainer.experiment, server, client, record, run)
+
+
+def checked_update(
+    experiment: Experiment, server: Server, client: Client, record: dict[str, Tensor] | None, run: LocalRun
+) -> ClientUpdate:
+    """What the client keeps; a ClientError if its training cannot be used."""
+    steps = len(run.losses)
+    bad = (~run.losses.isfinite()).nonzero()
+    if len(bad):
+        raise ClientError(client.id, server.round, int(bad[0]), f"the loss is {run.losses[bad[0]].item()}")
+    try:
+        state = experiment.method.finish(server, client, run.end, steps)
+    except Exception as error:
+        raise ClientError(client.id, server.round, steps - 1, f"{type(error).__name__}: {error}") from error
+    for name, vector in {"model": run.end, **state}.items():
+        if not fixed_point.in_range(vector):
+            reason = f"diverged: the largest entry of its {name} is {vector.abs().max().item()}"
+            raise ClientError(client.id, server.round, steps - 1, reason)
+    return ClientUpdate(client, record, run, state)

@@ -1,0 +1,61 @@
+"""Restoring a run from its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from ..config import Config, from_dict
+from . import state
+from .context import Context, Parallelism
+from .distributed.sharding import restore_records
+from .errors import SimulationError
+from .state import State
+from .storage.client_store import ClientStore
+
+# Settings that may differ when a run is continued: the rounds done so far do not depend on them.
+_FREE_SETTINGS = {"name", "rounds", "checkpoint_every", "on_client_error", "executor", "workers", "data_dir", "out"}
+
+
+def check_same_settings(config: Config, saved: str) -> None:
+    """Refuses to continue under settings that would give another result than the run began with."""
+    # Through Config: settings that came after the run began were what is now their default.
+    now, then = config.to_dict(), from_dict(yaml.safe_load(saved)).to_dict()
+    changed = [key for key in now if key not in _FREE_SETTINGS and now[key] != then[key]]
+    if changed:
+        listed = ", ".join(f"{key} = {now[key]!r} (was {then[key]!r})" for key in changed)
+        raise SimulationError(
+            f"the settings changed since the last checkpoint: {listed}; put them back in config.yaml, or start a new "
+            f"run. Free to change: {', '.join(sorted(_FREE_SETTINGS))}"
+        )
+
+
+def saved_parallelism(content: Mapping[str, Any]) -> Parallelism:
+    """Of a checkpoint.  Bits depend on it, and this machine or another executor might choose differently."""
+    return Parallelism(content["threads"], content.get("at_once", 1))
+
+
+def restore(
+    context: Context,
+    kept: Sequence[Mapping[str, Any]],
+    which: int = 0,
+    read_only: bool = False,
+    wanted: Callable[[int], bool] = lambda _: True,
+) -> State:
+    """The state of checkpoint kept[which]; the context gets its records and initial model.
+
+    If records are only read, new ones will go to memory; `wanted` are the clients whose records matter.
+    """
+    initial = kept[which]["state"]["initial"]
+    if initial.shape != context.initial.shape:
+        raise SimulationError(
+            f"the checkpoint has {initial.numel():,} parameters, the model {context.initial.numel():,}; pass the model "
+            "that the run was started with"
+        )
+    assert isinstance(context.records, ClientStore)
+    snapshots = [content["clients"] for content in kept]
+    restore_records(context.records, context.shard, snapshots, which, read_only, wanted)
+    context.initial.copy_(initial)
+    return state.from_plain(kept[which]["state"], context.initial.device)

@@ -1,0 +1,152 @@
+"""simulate and resume: a whole run, from its configuration or from its directory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ..callbacks import Callback
+from ..common.schema import ConfigError
+from ..config import Config, from_dict
+from ..data.federated import FederatedData
+from . import state
+from .context import Context, Inputs, Parallelism, build_context, load_data
+from .distributed.process_group import (
+    NOT_STARTED,
+    ProcessGroup,
+    process_group,
+    restart_count,
+    started_by_torchrun,
+)
+from .distributed.sharding import Shard
+from .errors import SimulationError
+from .executors.autotune import choose_executor
+from .resource_estimate import check_resources
+from .restore import check_same_settings, restore, saved_parallelism
+from .result import Result
+from .runner import Runner
+from .storage import checkpoint
+from .storage.run_directory import RankDirectory, RunDirectory
+from .system.signals import StopRequests
+
+_log = logging.getLogger(__name__)
+
+
+def simulate(
+    config: Config | Mapping[str, Any],
+    *,
+    data: FederatedData | None = None,
+    model: nn.Module | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Result:
+    """Runs a simulation from its first round; with config.out, into that directory.
+
+    `data` and `model` take the place of what the configuration names: your own clients, your own network.
+    """
+    config = config if isinstance(config, Config) else from_dict(config)
+    if config.executor == "auto" and started_by_torchrun():
+        config = config.replace(executor="torchrun")
+    inputs = Inputs(data, model)
+    with process_group(config.executor) as group:
+        group.check_settings(config)
+        if config.out is None:
+            context, choice = _prepare(config, inputs, Shard(None, group.rank, group.world))
+            return Runner(context, None, group, choice).run(callbacks, _first_state(context), [])
+        directory, stop = _run_directory(Path(config.out), group), StopRequests()
+        restarted = max(group.gather(restart_count())) > 0  # by torchrun, after a rank was lost
+        if restarted and group.from_leader(directory.holds_a_run):
+            return _continue(directory, config, inputs, callbacks, group)
+        group.from_leader(directory.refuse_a_run)
+        context, choice = _prepare(config, inputs, Shard(directory.clients, group.rank, group.world), stop)
+        runner = Runner(context, directory, group, choice)  # before anything is written: it may refuse the run
+        with directory, stop:
+            group.from_leader(lambda: directory.begin(context.experiment.config))
+            return runner.run(callbacks, _first_state(context), [])
+
+
+def resume(
+    out: str | Path,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    data: FederatedData | None = None,
+    model: nn.Module | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Result:
+    """Continues a run from its last checkpoint, bit for bit as if it had never stopped.
+
+    `changes` may alter what the rounds done so far do not depend on, such as the number of rounds or of workers.
+    """
+    changes = changes or {}
+    with process_group(changes.get("executor", "torchrun") if started_by_torchrun() else "") as group:
+        directory = _run_directory(Path(out), group)
+        # Before the lock, which leaves a file: this may be no run directory.
+        config = group.from_leader(directory.config).replace(**changes)
+        if config.executor == "torchrun" and not started_by_torchrun():
+            raise ConfigError(
+                f"{NOT_STARTED}: `torchrun ... resume {out}`, or `fedasd resume {out} executor=processes`"
+            )
+        if config.executor != "torchrun" and group.world > 1:
+            raise ConfigError(
+                f"{out} has executor = {config.executor}; continue it under torchrun with executor=torchrun"
+            )
+        group.check_settings(config)
+        return _continue(directory, config, Inputs(data, model), callbacks, group)
+
+
+def _continue(
+    directory: RunDirectory, config: Config, inputs: Inputs, callbacks: Sequence[Callback], group: ProcessGroup
+) -> Result:
+    with directory:
+        check_same_settings(config, group.from_leader(lambda: directory.config().to_yaml()))
+        stop = StopRequests()
+        kept = group.from_leader(lambda: checkpoint.load(directory.checkpoints))
+        if kept:
+            check_same_settings(config, kept[0]["config"])
+        parallelism = saved_parallelism(kept[0]) if kept else None
+        shard = Shard(directory.clients, group.rank, group.world)
+        context, choice = _prepare(config, inputs, shard, stop, parallelism)
+        at = restore(context, kept) if kept else _first_state(context)  # without: it died before the first checkpoint
+        config = context.experiment.config
+        if at.round > config.rounds:
+            raise SimulationError(f"rounds = {config.rounds}, but {at.round} are done; set rounds to that or more")
+        directory.save(config, at.round)
+        rows = group.from_leader(lambda: directory.rewind_metrics(at.round))
+        if len(rows) < at.round:
+            _log.warning("metrics.jsonl lacks %d of the %d rounds done", at.round - len(rows), at.round)
+        with stop:
+            return Runner(context, directory, group, choice).run(callbacks, at, rows, saved=bool(kept))
+
+
+def _prepare(
+    config: Config,
+    inputs: Inputs,
+    shard: Shard,
+    stop: Callable[[], bool] = lambda: False,
+    parallelism: Parallelism | None = None,
+) -> tuple[Context, str | None]:
+    """The context of the run, which fits this machine, and what executor = auto chose."""
+    data = load_data(config, inputs)
+    context = build_context(config, inputs, data=data, shard=shard, stop=stop, parallelism=parallelism)
+    check_resources(context)
+    if config.executor != "auto":
+        return context, None
+    chosen, choice = choose_executor(context)
+    _log.info("%s", choice)
+    if parallelism:  # of a run that is continued: only the executor may change
+        chosen = config.replace(executor=chosen.executor)
+    # Anew, so that nothing of the trial is left and nothing holds the configuration from before.
+    return build_context(chosen, inputs, data=data, shard=shard, stop=stop, parallelism=parallelism), choice
+
+
+def _first_state(context: Context) -> state.State:
+    return state.first(context.experiment.config, context.experiment.method, context.initial)
+
+
+def _run_directory(path: Path, group: ProcessGroup) -> RunDirectory:
+    directory = RunDirectory(path)
+    shard = Shard(directory.clients, group.rank, group.world).directory
+    return directory if group.is_leader or shard is None else RankDirectory(path, shard)

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedasd_fast import presets
+from fedasd_fast.callbacks import Progress
+from fedasd_fast.cli import execution as running
+from fedasd_fast.cli.sweep import axis, folder_name
+from fedasd_fast.common.schema import ConfigError
+from fedasd_fast.config import Config
+from fedasd_fast.simulation.storage.recorded_run import Run
+
+from .conftest import SMALL, Fedasd
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_run_leaves_everything_in_its_folder(fedasd: Fedasd) -> None:
+    code, out, err = fedasd("run", "quickstart", *SMALL)
+    assert code == 0
+    folder = Path("runs/quickstart-fedavg+asd-seed0")
+    assert [row["round"] for row in metrics(folder)] == [1, 2]
+    for name in ("config.yaml", "versions.jsonl", "accuracy.png", "summary.txt", "report.html"):
+        assert (folder / name).stat().st_size > 0
+    assert "quickstart: FedAvg+ASD, seed 0, 2 of 2 rounds" in out
+    assert f"sel {metrics(folder)[-1]['acc_sel']:.2f} %" in out
+    assert "client updates/s" in out
+    assert (folder / "summary.txt").read_text() in out
+    assert "round 2/2" in err
+
+    fedasd("run", "quickstart", *SMALL, "--quiet")  # a second one goes beside it
+    again = Path("runs/quickstart-fedavg+asd-seed0-2")
+    assert [row["acc_all"] for row in metrics(again)] == [row["acc_all"] for row in metrics(folder)]
+
+
+def test_a_configuration_file_and_an_existing_folder(fedasd: Fedasd) -> None:
+    Path("mine.yaml").write_text("clients: 10\nrounds: 1\nlocal_epochs: 1\nsynthetic: {test_samples: 20}\n")
+    code, out, err = fedasd("run", "mine.yaml", "--out", "here", "--quiet", "method=feddyn", "seed=4")
+    assert code == 0
+    assert out.startswith("mine: FedDyn, seed 4, 1 of 1 rounds")
+    assert err == ""
+    code, _, err = fedasd("run", "mine.yaml", "--out", "here")
+    assert code == 2
+    assert "continue it with `fedasd resume here`" in err
+
+
+def test_the_plan_runs_nothing(fedasd: Fedasd, tmp_path: Path) -> None:
+    code, out, _ = fedasd("run", "quickstart", "--dry-run")
+    assert code == 0
+    assert "local steps" in out
+    assert "memory in all" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_run_says_how_to_go_on(fedasd: Fedasd, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "on_round", lambda self, metrics: signal.raise_signal(signal.SIGINT))
+        code, _, err = fedasd("run", "quickstart", *SMALL, "--out", "here")
+    assert code == 130
+    assert "continue with `fedasd resume here`" in err
+    assert len(metrics(Path("here"))) == 1
+    code, out, _ = fedasd("resume", "here", "--quiet")
+    assert code == 0
+    assert "2 of 2 rounds" in out
+    code, out, _ = fedasd("resume", "here", "rounds=3", "--quiet")  # no earlier round depends on it
+    assert "3 of 3 rounds" in out
+    code, _, err = fedasd("resume", "here", "optimizer.lr=0.5")
+    assert code == 2
+    assert "optimizer" in err
+
+
+def test_replay(fedasd: Fedasd) -> None:
+    fedasd("run", "quickstart", *SMALL, "participation=1.0", "--out", "here", "--quiet")
+    code, out, _ = fedasd("replay", "here", "--round", "2", "--client", "3")
+    assert code == 0
+    assert "client 3 in round 2" in out
+    assert "local step    1  loss" in out
+    assert fedasd("replay", "here", "--round", "9", "--client", "3")[0] == 2
+
+
+def test_compare_repeats_nothing_and_resumes(fedasd: Fedasd, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("compare", "quickstart", *SMALL, "--seeds", "0,1", "--out", "both")
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "on_round", lambda self, metrics: signal.raise_signal(signal.SIGINT))
+        assert fedasd(*words)[0] == 130
+    assert [len(metrics(folder)) for folder in Path("both").iterdir()] == [1]
+    code, out, _ = fedasd(*words, "--quiet")
+    assert code == 0
+    folders = {path.parent.name for path in Path("both").glob("*/config.yaml")}
+    assert folders == {f"{method}-seed{seed}" for method in ("fedavg", "fedavg+asd") for seed in (0, 1)}
+    assert all(len(metrics(Path("both") / folder)) == 2 for folder in folders)
+    assert Path("both/compare.png").stat().st_size > 0
+    assert " ± " in out
+
+    before = {path: path.stat().st_mtime_ns for path in Path("both").glob("*/metrics.jsonl")}
+    code, again, _ = fedasd(*words)
+    assert again.count("finished already") == 4
+    assert again.splitlines()[-6:] == out.splitlines()[-6:]  # the same table
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+
+    code, _, err = fedasd(*words, "batch_size=5")
+    assert code == 2
+    assert "other settings (batch_size)" in err
+
+
+def test_sweep_runs_every_combination(fedasd: Fedasd) -> None:
+    over = ("--over", "asd.weight=1,10", "--over", "method=fedavg+asd,feddyn+asd")
+    code, out, _ = fedasd("sweep", "quickstart", *over, *SMALL, "--out", "grid", "--quiet")
+    assert code == 0
+    rows = list(csv.DictReader(Path("grid/results.csv").read_text().splitlines()))
+    pairs = [(row["asd.weight"], row["method"]) for row in rows]
+    assert pairs == [("1", "fedavg+asd"), ("1", "feddyn+asd"), ("10", "fedavg+asd"), ("10", "feddyn+asd")]
+    assert all(float(row["acc_all"]) >= 0 for row in rows)
+    assert "asd.weight=10, method=feddyn+asd" in out
+    assert Path("grid/sweep.png").stat().st_size > 0
+
+
+def test_the_values_of_a_sweep() -> None:
+    assert axis("asd.weight=1,3.5") == ("asd.weight", [1, 3.5])
+    assert axis("model_args.hidden=[64],[128,64]") == ("model_args.hidden", [[64], [128, 64]])
+    assert folder_name({"model": "my.module:Net", "a": [1, 2]}) == "model=my.module_Net,a=_1,2_"
+    with pytest.raises(ConfigError, match="expected key=v1,v2"):
+        axis("asd.weight=")
+
+
+def test_the_summary_has_the_papers_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = presets.load("cifar100-500clients", ["rounds=10"])
+    row = {"round": 10, "acc_all": 9.0, "acc_sel": 8.5, "acc_cloud": 8.5, "seconds": 4.0, "client_updates": 50}
+    (tmp_path / "config.yaml").write_text(config.to_yaml())
+    running.finish(Run("FedAvg+ASD", config, [row], tmp_path))
+    out = capsys.readouterr().out
+    assert "paper     31.28 % (Table 4, model sel, 1000 rounds; here other augment, rounds, teacher)" in out
+    assert "12.5 client updates/s" in out
+
+
+def test_a_run_without_matplotlib_is_a_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    config = Config(rounds=0)
+    (tmp_path / "config.yaml").write_text(config.to_yaml())
+    running.finish(Run("FedAvg", config, [], tmp_path))
+    out = capsys.readouterr().out
+    assert not (tmp_path / "report.html").exists()
+    assert "accuracy  not evaluated" in out
+    assert "no picture: figures need matplotlib" in out
+
+
+def test_threads_and_generators_are_left_alone(fedasd: Fedasd) -> None:
+    before = torch.get_num_threads(), torch.random.get_rng_state()
+    fedasd("run", "quickstart", *SMALL, "--quiet")
+    assert torch.get_num_threads() == before[0]
+    assert torch.equal(torch.random.get_rng_state(), before[1])

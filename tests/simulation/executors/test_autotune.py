@@ -1,0 +1,100 @@
+"""executor = auto: chooses among real measurements, keeps what is given, and says what it does."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fedasd_fast.callbacks import Progress
+from fedasd_fast.config import from_yaml
+from fedasd_fast.simulation import resume, simulate
+from fedasd_fast.simulation.cohort import ClientTask
+from fedasd_fast.simulation.context import Parallelism, build_context
+from fedasd_fast.simulation.executors import autotune
+from tests.simulation.small_runs import assert_same, contents, small
+
+
+def resolved(monkeypatch: pytest.MonkeyPatch, one: float, many: float, cores: int = 4, **changes: Any) -> Any:
+    """The configuration that is chosen where a round takes so many seconds one at a time and stacked, per worker."""
+
+    def round_seconds(self: Any, group: Sequence[ClientTask], parallelism: Parallelism) -> float:
+        return one / parallelism.threads**0.5 if len(group) == 1 else many
+
+    monkeypatch.setattr(autotune._Stopwatch, "round_seconds", round_seconds)
+    monkeypatch.setattr("fedasd_fast.simulation.context.cores", lambda: cores)
+    context = build_context(small(executor="auto", clients=120, participation=0.4, sampling="fixed", **changes))
+    config, text = autotune.choose_executor(context)
+    assert f"executor = {config.executor}" in text
+    return config
+
+
+def test_the_fastest_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    short = resolved(monkeypatch, one=0.1, many=0.02, rounds=5)  # too short for workers to pay
+    assert (short.executor, short.clients_at_once, short.threads) == ("stacked", 32, 1)
+    long = resolved(monkeypatch, one=10.0, many=2.0, rounds=1000)
+    assert (long.executor, long.clients_at_once) == ("processes", 12)  # 48 clients: one group for each of 4 workers
+    slow = resolved(monkeypatch, one=1.0, many=1.5, rounds=1000)
+    assert (slow.executor, slow.clients_at_once, slow.threads) == ("processes", 1, 1)
+    alike = resolved(monkeypatch, one=0.1, many=0.099, rounds=5)
+    assert alike.executor == "serial"
+
+
+def test_large_steps_share_their_threads_or_their_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = {"model_args": {"hidden": [2000, 2000]}, "batch_size": 16}
+    monkeypatch.setattr("torch.get_num_threads", lambda: 4)
+    few = resolved(monkeypatch, one=1.0, many=0.0, rounds=2, **large)
+    assert (few.executor, few.clients_at_once, few.threads) == ("serial", 1, 4)
+    many = resolved(monkeypatch, one=1.0, many=0.0, rounds=500, **large)
+    assert (many.executor, many.clients_at_once, many.threads) == ("processes", 1, 1)
+
+
+def test_what_is_given_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = resolved(monkeypatch, one=1.0, many=0.1, rounds=1000, workers=1)
+    assert one.executor == "stacked"
+    alone = resolved(monkeypatch, one=1.0, many=0.1, rounds=1000, clients_at_once=1)
+    assert (alone.executor, alone.clients_at_once) == ("processes", 1)
+    four = resolved(monkeypatch, one=1.0, many=0.1, rounds=5, clients_at_once=4, threads=2)
+    assert (four.executor, four.clients_at_once, four.threads) == ("stacked", 4, 2)
+
+
+def test_a_real_choice_is_told_kept_and_continued(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    told = io.StringIO()
+    settings = small(executor="auto", rounds=4, method="feddyn+asd", out=str(tmp_path / "run"))
+    with caplog.at_level(logging.INFO):
+        simulate(settings.replace(rounds=2), callbacks=[Progress(told)])
+    found = from_yaml(tmp_path / "run" / "config.yaml")
+    assert found.executor in ("serial", "stacked", "processes")
+    line = f"executor = {found.executor}"
+    assert line in told.getvalue().splitlines()[0]
+    assert "s a round" in caplog.text
+    resume(tmp_path / "run", {"rounds": 4})
+    simulate(found.replace(rounds=4, out=str(tmp_path / "whole")))
+    assert_same(contents(tmp_path / "run"), contents(tmp_path / "whole"))
+
+
+class Dropping(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(12, 5), nn.Dropout(0.5))
+
+
+def test_networks_and_clients_that_cannot_be_timed(caplog: pytest.LogCaptureFixture) -> None:
+    random = simulate(small(executor="auto", rounds=1), model=Dropping())
+    assert random.config.executor == "serial"
+    failing = small(executor="auto", rounds=1, optimizer={"lr": 1e30, "clip_norm": None}, on_client_error="drop")
+    assert simulate(failing).metrics[0]["failed"]
+
+
+def test_measuring_leaves_no_trace() -> None:
+    context = build_context(small(executor="auto", method="feddyn"))
+    before = context.initial.clone(), torch.get_rng_state()
+    autotune.choose_executor(context)
+    assert torch.equal(context.initial, before[0])
+    assert torch.equal(torch.get_rng_state(), before[1])
+    assert not context.records.snapshot()["clients"].numel()

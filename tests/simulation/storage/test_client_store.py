@@ -1,0 +1,298 @@
+"""The store against a dictionary, with crashes at any moment."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from torch import Tensor
+
+from fedasd_fast.simulation import SimulationError
+from fedasd_fast.simulation.storage import client_store
+from fedasd_fast.simulation.storage.client_store import ClientStore
+from tests.simulation.small_runs import files
+
+NAMES, SIZE = ("h", "upload"), 3
+RECORD = len(NAMES) * SIZE * 4  # bytes
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_store, "_CHUNK_BYTES", 4 * RECORD)  # four records to a file
+
+
+def make(directory: Path | None, names: tuple[str, ...] = NAMES) -> ClientStore:
+    return ClientStore(names, SIZE, torch.float32, directory)
+
+
+def vectors(value: float) -> dict[str, Tensor]:
+    return {"h": torch.full((SIZE,), value), "upload": torch.full((SIZE,), -value), "unused": torch.zeros(1)}
+
+
+def value(of: ClientStore, client: int) -> float | None:
+    record = of.read(client)
+    if record is None:
+        return None
+    assert record.keys() == set(NAMES)
+    assert torch.equal(record["h"], record["h"][:1].expand(SIZE))
+    assert torch.equal(record["h"], -record["upload"])
+    return float(record["h"][0])
+
+
+def checkpointed(of: ClientStore) -> dict[str, Tensor]:
+    """As a run does it, with the file between snapshot and checkpointed left out."""
+    of.mark()
+    snapshot = of.snapshot()
+    of.checkpointed()
+    return snapshot
+
+
+class Crashes(RuleBasedStateMachine):
+    """`saved` are the checkpoints on disk, newest first: each a snapshot and what the dictionary held then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp())
+        self.store = make(self.directory)
+        self.now: dict[int, float] = {}
+        self.marked: dict[int, float] = {}
+        self.saved: list[tuple[dict[str, Tensor], dict[int, float]]] = []
+        self.count = 0
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.directory)
+
+    @rule(clients=st.lists(st.integers(0, 7), min_size=1, max_size=4))
+    def write(self, clients: list[int]) -> None:
+        for client in clients:
+            self.count += 1
+            self.store.write(client, vectors(self.count))
+            self.now[client] = self.count
+
+    @rule()
+    def mark(self) -> None:
+        self.store.mark()
+        self.marked = dict(self.now)
+
+    @rule()
+    def rollback(self) -> None:
+        self.store.rollback()
+        self.now = dict(self.marked)
+
+    @rule(killed=st.sampled_from(["no", "no", "before the old ones were deleted", "before the store was told"]))
+    def checkpoint(self, killed: str) -> None:
+        self.mark()
+        self.saved.insert(0, (self.store.snapshot(), dict(self.now)))
+        if killed == "before the old ones were deleted":
+            return self.resume()
+        del self.saved[2:]
+        if killed == "before the store was told":
+            return self.resume()
+        self.store.checkpointed()
+        return None
+
+    def resume(self, which: int = 0) -> None:
+        """A new process, from checkpoint `which`; those after it are damaged, or it would not fall back to this one."""
+        self.saved = self.saved[which:]
+        self.store = make(self.directory)
+        if self.saved:
+            self.store.restore(self.saved[0][0], [snapshot for snapshot, _ in self.saved[1:]])
+        self.marked = dict(self.saved[0][1]) if self.saved else {}
+        self.now = dict(self.marked)
+
+    @rule()
+    def killed(self) -> None:
+        self.resume()
+
+    @precondition(lambda self: len(self.saved) > 1)
+    @rule()
+    def killed_and_the_newest_checkpoint_damaged(self) -> None:
+        self.resume(which=1)
+
+    @invariant()
+    def holds_what_the_dictionary_holds(self) -> None:
+        assert {k: found for k in range(8) if (found := value(self.store, k)) is not None} == self.now
+
+    @invariant()
+    def checkpoints_on_disk_are_unharmed(self) -> None:
+        for snapshot, expected in self.saved[:2]:
+            found = make(self.directory)
+            found.restore(snapshot)
+            assert {k: value(found, k) for k in snapshot["clients"].tolist()} == expected
+
+    @invariant()
+    def no_record_is_both_in_use_and_free(self) -> None:
+        assert len(set(self.store._free)) == len(self.store._free)
+        assert not set(self.store._free) & set(self.store._slots.values())
+
+
+def test_crashes_at_any_moment(request: pytest.FixtureRequest) -> None:
+    from hypothesis.stateful import run_state_machine_as_test
+
+    run_state_machine_as_test(
+        Crashes,
+        settings=settings(
+            max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_space_is_used_again(in_memory: bool, tmp_path: Path) -> None:
+    """However many rounds: one record a client, and those replaced since two checkpoints (in memory: in a round)."""
+    records = make(None if in_memory else tmp_path)
+    for round in range(100):
+        for client in range(5):
+            records.write((round * 5 + client) % 20, vectors(round))
+        records.mark()
+        if not in_memory and round % 2:
+            checkpointed(records)
+    kept = 5 if in_memory else 2 * 2 * 5
+    assert len(records._chunks) * 4 <= 20 + kept + 4
+    assert len(list(tmp_path.iterdir())) == (0 if in_memory else len(records._chunks))
+    assert [value(records, 5 * i) for i in range(4)] == [96, 97, 98, 99]
+
+
+def test_in_memory() -> None:
+    records = make(None)
+    records.write(3, vectors(1))
+    records.mark()
+    for attempt in (2, 3):
+        records.write(3, vectors(attempt))
+        records.write(4, vectors(attempt))
+        assert (value(records, 3), value(records, 4)) == (attempt, attempt)
+        records.rollback()
+        assert (value(records, 3), value(records, 4)) == (1, None)
+
+
+def test_overlay_leaves_files_alone(tmp_path: Path) -> None:
+    """Whatever is written on top, and however often, for as long as one likes: from memory that does not grow."""
+    records = make(tmp_path)
+    for client in range(6):
+        records.write(client, vectors(client))
+    snapshot = checkpointed(records)
+    before = files(tmp_path)
+
+    records = make(tmp_path)
+    records.restore(snapshot)
+    records.write_to_memory()
+    for round in range(1, 30):
+        for client in (1, 5, 9):
+            records.write(client, vectors(100 * round + client))
+        records.mark()
+    assert [value(records, client) for client in (0, 1, 4, 5, 9)] == [0, 2901, 4, 2905, 2909]
+    assert len(records._chunks) <= len(before) + 2
+    del records
+    assert files(tmp_path) == before
+
+
+def test_a_record_that_is_being_read_stays_while_its_client_writes(tmp_path: Path) -> None:
+    for records in (make(tmp_path), make(None)):
+        records.write(0, vectors(1))
+        records.mark()
+        old = records.read(0)
+        assert old is not None
+        records.write(0, vectors(2))
+        assert old["h"].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("harm", ["removed", "cut"])
+def test_files_removed_or_cut(harm: str, tmp_path: Path) -> None:
+    records = make(tmp_path)
+    for client in range(6):
+        records.write(client, vectors(client))
+    snapshot = checkpointed(records)
+    path = tmp_path / "chunk-00001.bin"
+    if harm == "removed":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(SimulationError, match=rf"{tmp_path} lacks the records of 2 clients: files chunk-\*.bin were"):
+        make(tmp_path).restore(snapshot)
+
+
+def test_a_file_that_was_being_made_is_made_anew(tmp_path: Path) -> None:
+    records = make(tmp_path)
+    for client in range(4):
+        records.write(client, vectors(client))
+    snapshot = checkpointed(records)
+    (tmp_path / "chunk-00001.bin").write_bytes(b"short")
+    records = make(tmp_path)
+    records.restore(snapshot)
+    records.write(9, vectors(9))
+    assert [value(records, client) for client in (0, 3, 9)] == [0, 3, 9]
+
+
+def test_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    records = make(tmp_path)
+    monkeypatch.setattr(client_store.os, "posix_fallocate", full)
+    with pytest.raises(SimulationError, match=r"chunk-00000.bin needs 96 bytes \(No space left on device\); free some"):
+        records.write(0, vectors(0))
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    records.write(0, vectors(0))
+    assert value(records, 0) == 0
+
+
+def test_methods_without_state_cost_nothing(tmp_path: Path) -> None:
+    records = make(tmp_path / "clients", ())
+    records.write(0, vectors(0))
+    snapshot = checkpointed(records)
+    records.restore(snapshot)
+    assert records.read(0) is None
+    assert not (tmp_path / "clients").exists()
+
+
+def test_a_client_costs_nothing_before_it_writes(tmp_path: Path) -> None:
+    """A million clients of 40 MB each could be in this store; only those that wrote are on disk."""
+    records = ClientStore(("upload",), 10_000, torch.float32, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    records.write(999_999, {"upload": torch.ones(10_000)})
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) == 40_000
+    assert records.read(0) is None
+
+
+class TestReservedSlots:
+    """Others write the records; which of them count is known only when they are done."""
+
+    @pytest.fixture(params=["files", "memory"])
+    def records(self, request: pytest.FixtureRequest, tmp_path: Path) -> ClientStore:
+        return ClientStore(("upload",), 3, torch.float32, tmp_path if request.param == "files" else None)
+
+    def test_only_what_is_committed_counts(self, records: ClientStore) -> None:
+        lent = records.for_workers()
+        for value in (1.0, 2.0):
+            slots = records.reserve([4, 5, 6])
+            lent.assign(slots)
+            for client in slots:
+                before = lent.read(client)
+                assert before is None if value == 1 else before is not None and float(before["upload"][0]) == 1
+                lent.write(client, {"upload": torch.full((3,), value)})
+            records.commit([4, 5, 6] if value == 1 else [5])
+            records.mark()
+        found = [float(record["upload"][0]) for k in (4, 5, 6) if (record := records.read(k))]
+        assert found == [1.0, 2.0, 1.0]
+
+    def test_rollback_gives_the_slots_back(self, records: ClientStore) -> None:
+        lent = records.for_workers()
+        first = records.reserve([1])[1][1]
+        records.commit([1])
+        records.mark()
+        taken = records.reserve([1, 2])
+        assert first not in {new for _, new in taken.values()}
+        lent.assign({1: taken[1]})
+        lent.write(1, {"upload": torch.full((3,), 9.0)})
+        records.rollback()
+        assert {new for _, new in records.reserve([7, 8]).values()} == {new for _, new in taken.values()}
+        assert records.read(1) is not None
+        assert float(records.read(1)["upload"][0]) != 9  # type: ignore[index]
+        assert records.read(2) is None
