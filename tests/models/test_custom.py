@@ -98,3 +98,17 @@ def test_norms_without_running_statistics_are_fine(norm):
 def test_a_module_itself_is_refused():
     with pytest.raises(ValueError, match="model BatchNorm1d: layer itself"):
         models.refuse_running_statistics(nn.BatchNorm1d(2))
+
+
+def test_importing_the_module_does_not_change_the_initial_parameters(tmp_path, monkeypatch):
+    """The first run in a process imports it, later ones find it imported: both must draw the same numbers."""
+    (tmp_path / "draws_when_imported.py").write_text(
+        "import torch\ntorch.manual_seed(1)\ntorch.rand(3)\n\nclass Net(torch.nn.Linear):\n"
+        "    def __init__(self):\n        super().__init__(4, 2)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    weights = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        weights.append(models.build("draws_when_imported:Net", num_classes=2, input_shape=(4,)).weight)
+    assert torch.equal(*weights)

@@ -148,7 +148,7 @@ def test_data_that_does_not_fit_is_sent_client_by_client(caplog: pytest.LogCaptu
 def test_cuda_graph_is_refused_where_it_cannot_be() -> None:
     with pytest.raises(ConfigError, match=r"cuda_graph = true with device = cpu: set device = cuda"):
         from_dict({"cuda_graph": True})
-    with pytest.raises(ConfigError, match=r"trained at once.*use executor = serial"):
+    with pytest.raises(ConfigError, match=r"stacked clients.*use executor = serial"):
         from_dict({"cuda_graph": True, "device": "cuda", "executor": "stacked"})
     with pytest.raises(ConfigError, match=r"clients_at_once = 1"):
         from_dict({"cuda_graph": True, "device": "cuda", "executor": "processes", "clients_at_once": 5})
