@@ -45,7 +45,8 @@ def read(path: Path, integer_key: str | None = None) -> JsonLines:
             row = json.loads(line.decode())
         except (ValueError, RecursionError) as error:  # ValueError: not UTF-8, or not JSON
             if number < len(lines):
-                bad.append(BadLine(path, number, f"it is not valid JSON ({error})"))
+                why = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+                bad.append(BadLine(path, number, f"it is not valid JSON ({why})"))
             continue
         if reason := _unusable(row, integer_key):
             bad.append(BadLine(path, number, f"{reason}: {line[:60].decode(errors='replace')}"))
