@@ -13,8 +13,8 @@ namespace fedasd {
 enum class DType { f32, f64, bf16, f16 };
 FEDASD_HD int64_t size_of(DType type) { return type == DType::f64 ? 8 : type == DType::f32 ? 4 : 2; }
 
-// What the teacher's rows hold.  Logits belong to this batch, the probabilities and their logarithms to a cache.  Without
-// a teacher the objective is the cross-entropy alone, and asd_weight is 0.
+// What the teacher's rows hold.  Logits belong to this batch, the probabilities and their logarithms to a cache.
+// Without a teacher the objective is the cross-entropy alone, and asd_weight is 0.
 enum class TeacherRows { logits, probabilities, log_probabilities, none };
 
 // [rows, classes]; strides count elements.

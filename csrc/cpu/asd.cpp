@@ -36,15 +36,16 @@ template <class... Parts>
 // Row numbers and the memory they live in.
 class RowMemory {
  public:
-  RowMemory(int64_t rows, RowNumbers& numbers) : memory_(new double[size_t(std::max<int64_t>(rows, 1) * RowNumbers::kArrays)]) {
+  RowMemory(int64_t rows, RowNumbers& numbers)
+      : memory_(new double[size_t(std::max<int64_t>(rows, 1) * RowNumbers::kArrays)]) {
     double* next = memory_.get();
     auto take = [&] { return std::exchange(next, next + rows); };
     static_assert(sizeof(int64_t) == sizeof(double), "labels share the block");
     numbers.label = reinterpret_cast<int64_t*>(take());
     numbers.teacher_row = reinterpret_cast<int64_t*>(take());
-    for (double** field : {&numbers.weight, &numbers.teacher_shift, &numbers.teacher_sum, &numbers.entropy_sum,
-                           &numbers.entropy_moment, &numbers.constant, &numbers.student_sum, &numbers.ce_sum,
-                           &numbers.ce_margin, &numbers.cross})
+    for (double** field :
+         {&numbers.weight, &numbers.teacher_shift, &numbers.teacher_sum, &numbers.entropy_sum, &numbers.entropy_moment,
+          &numbers.constant, &numbers.student_sum, &numbers.ce_sum, &numbers.ce_margin, &numbers.cross})
       *field = take();
   }
 
@@ -52,20 +53,23 @@ class RowMemory {
   std::unique_ptr<double[]> memory_;
 };
 
-int64_t read_label(const Integers& targets, int64_t clients, int64_t k, int64_t i, int64_t classes, int64_t ignore_index) {
+int64_t read_label(const Integers& targets, int64_t clients, int64_t k, int64_t i, int64_t classes,
+                   int64_t ignore_index) {
   const int64_t label = targets.at(k, i);
   if (label == ignore_index) return -1;
   if (label < 0 || label >= classes)
-    refuse(place("targets", clients, k, i), " = ", label, " is neither a class in [0, ", classes, ") nor ignore_index = ",
-           ignore_index, "; check the labels or num_classes of the model");
+    refuse(place("targets", clients, k, i), " = ", label, " is neither a class in [0, ", classes,
+           ") nor ignore_index = ", ignore_index, "; check the labels or num_classes of the model");
   return label;
 }
 
 double read_log_proportion(const Numbers& prior, int64_t clients, int64_t k, int64_t i, int64_t label) {
   const double proportion = prior.at(k, label);
   if (!(proportion > 0) || std::isinf(proportion))
-    refuse(place("label_prior", clients, k, label), " = ", proportion, ", but the label occurs (", place("targets", clients, k, i), " = ",
-           label, "); a proportion must be positive: use label_prior(targets, num_classes) over the client's whole training set");
+    refuse(
+        place("label_prior", clients, k, label), " = ", proportion, ", but the label occurs (",
+        place("targets", clients, k, i), " = ", label,
+        "); a proportion must be positive: use label_prior(targets, num_classes) over the client's whole training set");
   return std::log(proportion);
 }
 
@@ -90,7 +94,8 @@ void read_rows(const Problem& p, int64_t k, Client& c) {
       refuse(place("rows", p.clients, k, i), " = ", row, " is outside the teacher cache's [0, ", p.cached, ")");
     if (p.cache_targets.at(k, row) != label)
       refuse(place("targets", p.clients, k, i), " = ", label, ", but the teacher cache was built with label ",
-             p.cache_targets.at(k, row), " for row ", row, "; build the cache from these labels, or pass the matching rows");
+             p.cache_targets.at(k, row), " for row ", row,
+             "; build the cache from these labels, or pass the matching rows");
     c.rows.teacher_row[i] = row;
     if (o.divergence == Divergence::kl) c.rows.constant[i] = p.cache_constant.at(k, row);
     c.rows.weight[i] = p.cache_log_weight.at(k, row);
@@ -102,7 +107,8 @@ void check_reverse_kl(const Problem& p, int64_t k, const Client& c) {
   if (p.teacher_rows != TeacherRows::probabilities || p.options.divergence != Divergence::reverse_kl) return;
   for (int64_t i = 0; i < p.batch; ++i)
     if (c.rows.label[i] >= 0 && std::isinf(c.rows.cross[i]))
-      refuse("the teacher cache holds a probability of 0 in row ", c.rows.teacher_row[i], " where ", place("student_logits", p.clients, k, i),
+      refuse("the teacher cache holds a probability of 0 in row ", c.rows.teacher_row[i], " where ",
+             place("student_logits", p.clients, k, i),
              " does not, and reverse_kl needs its logarithm; build the cache with log_rows=True");
 }
 
@@ -121,7 +127,8 @@ void over_clients(const Parallel& parallel, int64_t clients, int64_t elements, F
     for (int64_t k = 0; k < clients; ++k) f(k, &parallel);
     return;
   }
-  parallel.run(clients, std::max<int64_t>(1, kGrainElements / std::max<int64_t>(elements, 1)), [&](int64_t begin, int64_t end) {
+  parallel.run(clients, std::max<int64_t>(1, kGrainElements / std::max<int64_t>(elements, 1)),
+               [&](int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k) f(k, nullptr);
   });
 }

@@ -11,18 +11,18 @@ namespace fedasd::cpu {
 // Per-row numbers of one client's batch, arrays of length `batch`.  Row passes write sums; the
 // logarithms of all rows are taken together afterwards, because one vector log serves many rows.
 struct RowNumbers {
-  int64_t* label;         // -1: ignored row
-  int64_t* teacher_row;   // where this row stands in `teacher`
-  double* weight;         // log of the label proportion -> log weight -> alpha
-  double* teacher_shift;  // max t
-  double* teacher_sum;    // sum exp(t'/tau)
-  double* entropy_sum;    // sum exp(t'/tau_h)
-  double* entropy_moment; // sum exp(t'/tau_h) t'
-  double* constant;       // the part of the divergence that does not depend on the student
-  double* student_sum;    // sum exp(z'/tau)
-  double* ce_sum;         // sum exp(z')
-  double* ce_margin;      // max z - z_y
-  double* cross;          // the divergence's sum over classes (formulas.h)
+  int64_t* label;          // -1: ignored row
+  int64_t* teacher_row;    // where this row stands in `teacher`
+  double* weight;          // log of the label proportion -> log weight -> alpha
+  double* teacher_shift;   // max t
+  double* teacher_sum;     // sum exp(t'/tau)
+  double* entropy_sum;     // sum exp(t'/tau_h)
+  double* entropy_moment;  // sum exp(t'/tau_h) t'
+  double* constant;        // the part of the divergence that does not depend on the student
+  double* student_sum;     // sum exp(z'/tau)
+  double* ce_sum;          // sum exp(z')
+  double* ce_margin;       // max z - z_y
+  double* cross;           // the divergence's sum over classes (formulas.h)
   static constexpr int kArrays = 12;
 };
 

@@ -34,7 +34,8 @@ double weighted_divergence(const Client& c, const Options& o) {
   for (int64_t i = 0; i < c.batch; ++i) {
     if (r.label[i] < 0) continue;
     double d = r.cross[i];
-    if (o.divergence == Divergence::kl) d = forward_kl(raw ? r.cross[i] / r.teacher_sum[i] : r.cross[i], r.constant[i], r.student_sum[i]);
+    if (o.divergence == Divergence::kl)
+      d = forward_kl(raw ? r.cross[i] / r.teacher_sum[i] : r.cross[i], r.constant[i], r.student_sum[i]);
     if (o.divergence == Divergence::reverse_kl) d = reverse_kl(r.cross[i], r.constant[i], r.student_sum[i]);
     asd += r.weight[i] * (d < 0 ? 0 : d);  // a divergence is not negative; only rounding makes it so
   }

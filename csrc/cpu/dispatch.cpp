@@ -7,10 +7,16 @@
 
 namespace fedasd::cpu {
 
-namespace generic { extern const Kernels table; }
+namespace generic {
+extern const Kernels table;
+}
 #if defined(__x86_64__)
-namespace avx2 { extern const Kernels table; }
-namespace avx512 { extern const Kernels table; }
+namespace avx2 {
+extern const Kernels table;
+}
+namespace avx512 {
+extern const Kernels table;
+}
 #endif
 
 namespace {
@@ -22,7 +28,8 @@ const Kernels* best(const char* wanted) {
   if (allowed(avx512::table) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
     return &avx512::table;
-  if (allowed(avx2::table) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"))
+  if (allowed(avx2::table) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("bmi2"))
     return &avx2::table;
 #endif
   return allowed(generic::table) ? &generic::table : nullptr;

@@ -61,8 +61,15 @@ constexpr int64_t kTransposedClasses = 2 * kLanes<T>;
 #define FEDASD_STRING_(x) #x
 #define FEDASD_STRING(x) FEDASD_STRING_(x)
 extern const Kernels table;
-const Kernels table = {FEDASD_STRING(FEDASD_ISA), teacher_rows, normalise, student_rows, cross_entropy_rows, loss, cache_rows,
-                       finish_cache, {squares, step, ascend, accumulate}};
+const Kernels table = {FEDASD_STRING(FEDASD_ISA),
+                       teacher_rows,
+                       normalise,
+                       student_rows,
+                       cross_entropy_rows,
+                       loss,
+                       cache_rows,
+                       finish_cache,
+                       {squares, step, ascend, accumulate}};
 
 }  // namespace fedasd::cpu::FEDASD_ISA
 

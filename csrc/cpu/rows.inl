@@ -66,7 +66,9 @@ struct Rows {
     return L::scalar(lanes);
   }
   template <class V>
-  void put(double* to, V value) const { L::put(to + begin, count, value); }
+  void put(double* to, V value) const {
+    L::put(to + begin, count, value);
+  }
 };
 
 // A source of logits or probabilities, read tile by tile; a row of one tile is read once and kept.
@@ -138,7 +140,9 @@ struct Block {
   std::optional<Passes> rows[kBlock];
   int count = 0;
   template <class... Args>
-  void add(Args&&... args) { rows[count++].emplace(std::forward<Args>(args)...); }
+  void add(Args&&... args) {
+    rows[count++].emplace(std::forward<Args>(args)...);
+  }
   template <class F>
   void each(F f) {
     for (int i = 0; i < count; ++i) f(*rows[i]);

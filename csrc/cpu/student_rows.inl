@@ -70,8 +70,12 @@ struct StudentPasses {
   StudentPasses(const Client& c, const Options& options, int64_t begin, int64_t end, T* first, T* second)
       : o(options), rows(c, begin, end),
         z{c.student, rows.own(), c.classes, o.not_true, -std::numeric_limits<T>::infinity(), first},
-        t{c.teacher, rows.teacher(), c.classes, o.not_true && logarithms,
-          logarithms ? -std::numeric_limits<T>::infinity() : T(0), second} {
+        t{c.teacher,
+          rows.teacher(),
+          c.classes,
+          o.not_true && logarithms,
+          logarithms ? -std::numeric_limits<T>::infinity() : T(0),
+          second} {
     row.inv_tau = T(1 / o.temperature);
   }
 
@@ -139,7 +143,8 @@ struct StudentPasses {
       const typename L::In teacher = t.at(c0, n);
       typename L::Sum sum, sum_s;
       for (int64_t i = 0; i < L::vectors(n); ++i) {
-        const Vec<T> shifted = student[i] - k.shift, q = k.student_probability(k.student_exp(shifted, i)), v = teacher[i];
+        const Vec<T> shifted = student[i] - k.shift, q = k.student_probability(k.student_exp(shifted, i)),
+                     v = teacher[i];
         sum.add(i, q * k.centred(shifted, q, v));
         if constexpr (divergence == Divergence::js) {
           const Vec<T> s = k.teacher_probability(k.teacher_exp(v));
@@ -178,7 +183,8 @@ struct StudentPasses {
       }
       cross += L::total(sum);
       if (!wanted) return;
-      if constexpr (ce != Second::none) at_true_class<L>(rows.own(), c0, n, out.data, [&](T& x, int r) { x += L::lane(k.ce_true, r); });
+      if constexpr (ce != Second::none)
+        at_true_class<L>(rows.own(), c0, n, out.data, [&](T& x, int r) { x += L::lane(k.ce_true, r); });
       if (out.data == buffer) store_tile<L>(c.gradient, c.student.type, rows.own(), c.classes, c0, n, buffer);
     });
     rows.put(c.rows.cross, cross);

@@ -33,12 +33,14 @@ struct TeacherPasses {
 
   // The entropy is over all classes: put the true class back, on the common maximum.
   void include_true_class() {
-    const S own_logit = rows.gather([&](int r) { return element<T>(rows.c.teacher, rows.teacher_row[r], rows.label[r]); });
+    const S own_logit =
+        rows.gather([&](int r) { return element<T>(rows.c.teacher, rows.teacher_row[r], rows.label[r]); });
     const S top = own_logit > shift ? own_logit : shift;
     const S rest = shift - top, own = own_logit - top;
     const S e = L::exp(own * inv_tau_h), zero{};
     const auto scale = L::as_total(L::exp(rest * inv_tau_h));
-    sums.other_moment = scale * (sums.other_moment + L::as_total(rest) * sums.other) + L::as_total(e == zero ? zero : e * own);
+    sums.other_moment =
+        scale * (sums.other_moment + L::as_total(rest) * sums.other) + L::as_total(e == zero ? zero : e * own);
     sums.other = scale * sums.other + L::as_total(e);
   }
 
@@ -69,9 +71,11 @@ struct TeacherPasses {
 template <class T, class L, Second second>
 void teacher_blocks(const Client& c, const Options& o, const CacheRows* cache, int64_t begin, int64_t end) {
   Tiles<T> tiles;
-  each_block<T, L>(c, begin, end, cache ? cache->data : nullptr, cache ? cache->type : DType::f32, [&](int64_t first, int64_t last, int64_t stride) {
+  each_block<T, L>(c, begin, end, cache ? cache->data : nullptr, cache ? cache->type : DType::f32,
+                   [&](int64_t first, int64_t last, int64_t stride) {
     Block<TeacherPasses<T, L, second>> block;
-    for (int64_t i = first; i < last; i += L::rows) block.add(c, o, i, last, tiles.first + block.count * stride, tiles.exps + block.count * stride);
+    for (int64_t i = first; i < last; i += L::rows)
+      block.add(c, o, i, last, tiles.first + block.count * stride, tiles.exps + block.count * stride);
     block.each([](auto& passes) { passes.maximum(); });
     block.each([](auto& passes) { passes.exponentials(); });
     if (cache) block.each([&](auto& passes) { passes.write(*cache, tiles.out); });
@@ -81,14 +85,18 @@ void teacher_blocks(const Client& c, const Options& o, const CacheRows* cache, i
 void teacher_rows(const Client& c, const Options& o, int64_t begin, int64_t end) {
   const Second second = o.adaptive ? second_softmax(o.temperature, o.entropy_temperature) : Second::none;
   with_layout(c, [&](auto zero, auto layout) {
-    with_second(second, [&](auto kind) { teacher_blocks<decltype(zero), decltype(layout), decltype(kind)::value>(c, o, nullptr, begin, end); });
+    with_second(second, [&](auto kind) {
+      teacher_blocks<decltype(zero), decltype(layout), decltype(kind)::value>(c, o, nullptr, begin, end);
+    });
   });
 }
 
 void cache_rows(const Client& c, const Options& o, const CacheRows& cache, int64_t begin, int64_t end) {
   const Second second = second_softmax(o.temperature, o.entropy_temperature);
   with_layout(c, [&](auto zero, auto layout) {
-    with_second(second, [&](auto kind) { teacher_blocks<decltype(zero), decltype(layout), decltype(kind)::value>(c, o, &cache, begin, end); });
+    with_second(second, [&](auto kind) {
+      teacher_blocks<decltype(zero), decltype(layout), decltype(kind)::value>(c, o, &cache, begin, end);
+    });
   });
 }
 

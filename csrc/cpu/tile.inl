@@ -3,8 +3,12 @@
 
 constexpr int64_t kTile = 1024;  // elements; four tiles of float are half of a 32 KiB L1 cache
 
-struct bf16 { uint16_t bits; };
-struct f16 { uint16_t bits; };
+struct bf16 {
+  uint16_t bits;
+};
+struct f16 {
+  uint16_t bits;
+};
 
 inline float to_float(float x) { return x; }
 inline double to_float(double x) { return x; }
@@ -64,9 +68,13 @@ inline f16 from_float<f16, float>(float x) {
   return {uint16_t(sign | half)};
 }
 template <>
-inline bf16 from_float<bf16, double>(double x) { return from_float<bf16, float>(float(x)); }
+inline bf16 from_float<bf16, double>(double x) {
+  return from_float<bf16, float>(float(x));
+}
 template <>
-inline f16 from_float<f16, double>(double x) { return from_float<f16, float>(float(x)); }
+inline f16 from_float<f16, double>(double x) {
+  return from_float<f16, float>(float(x));
+}
 
 // Calls f with a typed pointer.
 template <class F>
@@ -85,7 +93,8 @@ __attribute__((noinline)) void widen(const From* from, int64_t stride, int64_t n
   if (stride == 1) {
 #if FEDASD_VECTOR_BYTES == 64
     if constexpr (std::is_same_v<From, f16> && std::is_same_v<T, float>)
-      for (; i + 16 <= n; i += 16) _mm512_storeu_ps(to + i, _mm512_maskz_cvtph_ps(__mmask16(-1), _mm256_loadu_si256((const __m256i*)(from + i))));
+      for (; i + 16 <= n; i += 16)
+        _mm512_storeu_ps(to + i, _mm512_maskz_cvtph_ps(__mmask16(-1), _mm256_loadu_si256((const __m256i*)(from + i))));
 #elif FEDASD_VECTOR_BYTES == 32
     if constexpr (std::is_same_v<From, f16> && std::is_same_v<T, float>)
       for (; i + 8 <= n; i += 8) _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(from + i))));
@@ -137,10 +146,13 @@ struct Across {
   static constexpr int rows = 1;
   static constexpr int64_t classes = kTile;  // per tile
   static int64_t vectors(int64_t n) { return (n + kLanes<T> - 1) / kLanes<T>; }
-  static T max(Vec<T> v) { return reduce<T>(v, [](auto a, auto b) { return a > b ? a : b; }); }
+  static T max(Vec<T> v) {
+    return reduce<T>(v, [](auto a, auto b) { return a > b ? a : b; });
+  }
   static Total total(Sum sum) {
     sum.flush();
-    return fold<double, kLanes<T>>(sum.runs, [](auto a, auto b) { return a + b; }, std::make_index_sequence<kLanes<T> / 2>{});
+    return fold<double, kLanes<T>>(sum.runs, [](auto a, auto b) { return a + b; },
+                                   std::make_index_sequence<kLanes<T> / 2>{});
   }
   static Total as_total(T x) { return x; }
   static T narrow(Total x) { return T(x); }
@@ -156,12 +168,16 @@ struct Across {
     const T* data;
     int64_t whole, rest;  // whole vectors, and the elements after them
     T pad;
-    Vec<T> operator[](int64_t i) const { return i < whole ? load<T>(data + i * kLanes<T>) : load_partial<T>(data + i * kLanes<T>, rest, pad); }
+    Vec<T> operator[](int64_t i) const {
+      return i < whole ? load<T>(data + i * kLanes<T>) : load_partial<T>(data + i * kLanes<T>, rest, pad);
+    }
   };
   struct Out {
     T* data;
     int64_t whole, rest;
-    void put(int64_t i, Vec<T> v) const { i < whole ? store<T>(data + i * kLanes<T>, v) : store_partial<T>(data + i * kLanes<T>, rest, v); }
+    void put(int64_t i, Vec<T> v) const {
+      i < whole ? store<T>(data + i * kLanes<T>, v) : store_partial<T>(data + i * kLanes<T>, rest, v);
+    }
   };
 
   // `copy`: into the buffer in any case, because the caller is going to change it.
@@ -221,7 +237,8 @@ struct Transposed {
     void put(int64_t i, Vec<T> v) const { store<T>(data + i * kLanes<T>, v); }
   };
 
-  __attribute__((noinline)) static In load_tile(const Matrix& m, const Group& g, int64_t c0, int64_t n, T, bool, T* buffer) {
+  __attribute__((noinline)) static In load_tile(const Matrix& m, const Group& g, int64_t c0, int64_t n, T, bool,
+                                                T* buffer) {
     visit(m.type, m.data, [&](auto* data) {
       for (int r = 0; r < rows; ++r) {
         if (r < g.count && g.label[r] >= 0) {
@@ -247,7 +264,8 @@ struct Transposed {
 };
 
 template <class L, class T>
-__attribute__((noinline)) void store_tile(void* out, DType type, const Group& g, int64_t classes, int64_t c0, int64_t n, const T* buffer) {
+__attribute__((noinline)) void store_tile(void* out, DType type, const Group& g, int64_t classes, int64_t c0, int64_t n,
+                                          const T* buffer) {
   visit(type, out, [&](auto* typed) {
     using To = std::remove_const_t<std::remove_pointer_t<decltype(typed)>>;
     L::store_rows(const_cast<To*>(typed), g, classes, c0, n, buffer);

@@ -107,7 +107,8 @@ void accumulate(const Accumulation& p, const Parallel& parallel) {
   const UpdateKernels& run = kernels().update;
   auto range = [&](int64_t begin, int64_t end) { run.accumulate(p, begin, end); };
   // All clients of an element on one thread: sums of integers are the same in any order.
-  if (worth_threads(&parallel, p.clients * p.size)) parallel.run(p.size, std::max<int64_t>(1, kGrain / std::max<int64_t>(p.clients, 1)), range);
+  if (worth_threads(&parallel, p.clients * p.size))
+    parallel.run(p.size, std::max<int64_t>(1, kGrain / std::max<int64_t>(p.clients, 1)), range);
   else range(0, p.size);
 }
 

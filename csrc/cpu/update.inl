@@ -84,7 +84,8 @@ inline void step(const ClientUpdate& c, int64_t begin, int64_t end) {
     using T = decltype(zero);
     T *w = static_cast<T*>(c.w), *velocity = static_cast<T*>(c.velocity);
     const T *g = static_cast<const T*>(c.g), *v = static_cast<const T*>(c.linear);
-    const T quadratic = T(c.quadratic), factor = T(c.factor), decay = T(c.decay), momentum = T(c.momentum), lr = T(c.lr);
+    const T quadratic = T(c.quadratic), factor = T(c.factor), decay = T(c.decay), momentum = T(c.momentum),
+            lr = T(c.lr);
     over_vectors<kLanes<T>>(begin, end, [&](int64_t i, auto n) {
       const Vec<T> at = read(w + i, n);
       Vec<T> u = with_quadratic(read(g + i, n), at, quadratic);
@@ -98,9 +99,8 @@ inline void step(const ClientUpdate& c, int64_t begin, int64_t end) {
     });
   };
   with_element(c.type, [&](auto zero) {
-    with_flag(c.linear, [&](auto linear) {
-      with_flag(c.velocity, [&](auto velocity) { run(zero, linear, velocity); });
-    });
+    with_flag(c.linear,
+              [&](auto linear) { with_flag(c.velocity, [&](auto velocity) { run(zero, linear, velocity); }); });
   });
 }
 

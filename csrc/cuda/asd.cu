@@ -59,7 +59,8 @@ void run(const Problem& problem, const Allocate& allocate, cudaStream_t stream) 
   Shape shape = shape_of(kernel, problem.classes, batch, kernel.max_threads);
   bool cooperative = true;
   if (ceil_div(batch, shape.rows) > (kernel.lanes ? kRoundsOfOneBlock : 1)) {
-    const Shape shared = shape_of(kernel, problem.classes, batch, std::min(kernel.max_threads, kernel.lanes ? kThreads : kernel.max_threads));
+    const Shape shared = shape_of(kernel, problem.classes, batch,
+                                  std::min(kernel.max_threads, kernel.lanes ? kThreads : kernel.max_threads));
     // All blocks run at once, which the grid barrier needs; and more blocks than that would only repeat the
     // summing of weights.
     const DeviceLimits limits = device_limits(kernel.run, shared.threads);
@@ -71,9 +72,11 @@ void run(const Problem& problem, const Allocate& allocate, cudaStream_t stream) 
     }
   }
 
-  const int64_t partials = p.blocks_per_client > 1 ? clients * p.blocks_per_client : 0, rows = raw ? clients * batch : 0;
+  const int64_t partials = p.blocks_per_client > 1 ? clients * p.blocks_per_client : 0,
+                rows = raw ? clients * batch : 0;
   if (partials + rows > 0) {
-    void* const memory = allocate(size_t(partials) * (sizeof(double) + sizeof(p.stamp_value)) + size_t(rows) * 3 * sizeof(T));
+    void* const memory =
+        allocate(size_t(partials) * (sizeof(double) + sizeof(p.stamp_value)) + size_t(rows) * 3 * sizeof(T));
     p.partial_loss = static_cast<double*>(memory);  // what needs most alignment comes first
     p.stamp = reinterpret_cast<unsigned long long*>(p.partial_loss + partials);
     p.stamp_value = new_stamp();
@@ -99,14 +102,18 @@ template <class T>
 void build(const CacheProblem& problem, cudaStream_t stream) {
   const auto kernel = build_cache_of<T>(problem.classes);
   const int64_t rows = problem.clients * problem.samples;
-  const Shape shape = shape_of(kernel, problem.classes, rows, std::min(kernel.max_threads, kernel.lanes ? kThreads : kernel.max_threads));
+  const Shape shape = shape_of(kernel, problem.classes, rows,
+                               std::min(kernel.max_threads, kernel.lanes ? kThreads : kernel.max_threads));
   const int64_t resident = device_limits(kernel.run, shape.threads).resident_blocks;
-  launch(kernel.run, std::min(ceil_div(rows, shape.rows), resident), shape.threads, false, stream, CacheParameters<T>(problem));
+  launch(kernel.run, std::min(ceil_div(rows, shape.rows), resident), shape.threads, false, stream,
+         CacheParameters<T>(problem));
 }
 
 // Rows and classes are counted in 32 bits (places in memory in 64), so that rows leave more registers free.
 void check_size(int64_t size, const char* what) {
-  if (size > INT32_MAX / 2) throw std::runtime_error("fedasd_fast: " + std::to_string(size) + ' ' + what + "; one call takes at most 1073741823");
+  if (size > INT32_MAX / 2)
+    throw std::runtime_error("fedasd_fast: " + std::to_string(size) + ' ' + what +
+                             "; one call takes at most 1073741823");
 }
 
 }  // namespace

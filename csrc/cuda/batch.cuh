@@ -14,7 +14,8 @@
 namespace fedasd::cuda {
 
 // -1: an ignored row.
-__device__ __forceinline__ int read_label(const Integers& targets, int64_t client, int row, int64_t classes, int64_t ignore_index) {
+__device__ __forceinline__ int read_label(const Integers& targets, int64_t client, int row, int64_t classes,
+                                          int64_t ignore_index) {
   const int64_t label = targets.at(client, row);
   const bool target_is_a_class = label >= 0 && label < classes;
   if (label == ignore_index) return -1;
@@ -25,7 +26,8 @@ __device__ __forceinline__ int read_label(const Integers& targets, int64_t clien
 template <class T>
 __device__ __forceinline__ T read_log_proportion(const Numbers& label_prior, int64_t client, int label) {
   const T proportion = T(label_prior.at(client, label));
-  FEDASD_DEVICE_ASSERT(proportion > 0 && proportion < kInfinity<T> && "the label_prior of a label that occurs is positive");
+  FEDASD_DEVICE_ASSERT(proportion > 0 && proportion < kInfinity<T> &&
+                       "the label_prior of a label that occurs is positive");
   return log_e(proportion);
 }
 
@@ -42,7 +44,8 @@ __device__ __forceinline__ BatchRow read_row(const Problem& p, int64_t client, i
   const bool row_is_in_the_cache = teacher_row >= 0 && teacher_row < p.cached;
   FEDASD_DEVICE_ASSERT(row_is_in_the_cache);
   if (!row_is_in_the_cache) return {-1, row};
-  FEDASD_DEVICE_ASSERT(p.cache_targets.at(client, teacher_row) == label && "target equals the label the cache was built with");
+  FEDASD_DEVICE_ASSERT(p.cache_targets.at(client, teacher_row) == label &&
+                       "target equals the label the cache was built with");
   return {label, int(teacher_row)};
 }
 
@@ -57,9 +60,11 @@ __device__ __forceinline__ void include_true_class(Softmax<T>& s, T own_logit, T
 
 // log of the un-normalised weight of a row, from the sums of its teacher.
 template <class T>
-__device__ __forceinline__ T row_log_weight(Softmax<T> s, const RowView& row, int label, T log_proportion, const Scales<T>& k, bool not_true) {
+__device__ __forceinline__ T row_log_weight(Softmax<T> s, const RowView& row, int label, T log_proportion,
+                                            const Scales<T>& k, bool not_true) {
   if (not_true) include_true_class(s, element<T>(row, label), k.at_tau, k.at_tau_h);
-  return log_weight(entropy(log_e(s.other_sum), s.other_sum, s.other_moment, k.tau_h), log_proportion, k.entropy_power, k.prior_power);
+  return log_weight(entropy(log_e(s.other_sum), s.other_sum, s.other_moment, k.tau_h), log_proportion, k.entropy_power,
+                    k.prior_power);
 }
 
 // alpha: every block sums the weights of all its client's rows for itself, in the same order, instead of waiting for
@@ -70,7 +75,8 @@ template <class T, bool cached>
 using LogWeight = std::conditional_t<cached, double, T>;
 
 template <class T, bool cached>
-__device__ __forceinline__ LogWeight<T, cached> read_log_weight(const Parameters<T>& p, int64_t client, int row, const BatchRow& r) {
+__device__ __forceinline__ LogWeight<T, cached> read_log_weight(const Parameters<T>& p, int64_t client, int row,
+                                                                const BatchRow& r) {
   if (!p.problem.options.adaptive) return 0;
   if constexpr (cached) return p.problem.cache_log_weight.at(client, r.teacher_row);
   else return p.log_weight[client * p.problem.batch + row];

@@ -7,7 +7,8 @@
 namespace fedasd::cuda {
 
 template <class Team>
-__global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks) build_cache_kernel(const CacheParameters<typename Team::T> p) {
+__global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
+    build_cache_kernel(const CacheParameters<typename Team::T> p) {
   using T = typename Team::T;
   using Shared = typename Team::Shared;
   FEDASD_SHARED(Shared, shared);

@@ -16,7 +16,8 @@ struct CrossEntropyShared {
 
 // A block works for one client; rows are dealt to the teams of the client's blocks in turn.
 template <class Team>
-__global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks) cross_entropy_kernel(const Parameters<typename Team::T> p) {
+__global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
+    cross_entropy_kernel(const Parameters<typename Team::T> p) {
   using T = typename Team::T;
   using Shared = CrossEntropyShared<Team>;
   FEDASD_SHARED(Shared, shared);
@@ -26,7 +27,8 @@ __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks) cross_ent
 
   const int64_t client = int(blockIdx.x) / p.blocks_per_client;
   const int batch = int(problem.batch), classes = int(problem.classes);
-  const int first = int(blockIdx.x) % p.blocks_per_client * team.teams() + team.index(), step = team.teams() * p.blocks_per_client;
+  const int first = int(blockIdx.x) % p.blocks_per_client * team.teams() + team.index(),
+            step = team.teams() * p.blocks_per_client;
   const Matrix student = problem.student.client(client);
   const DType type = student.type;
   auto label_of = [&](int row) { return read_label(problem.targets, client, row, problem.classes, o.ignore_index); };
@@ -54,7 +56,8 @@ __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks) cross_ent
       const Softmax<T> s = team.template student_softmax<SoftmaxSums::one>(p.scales.at_one, p.scales.at_one);
       // The exponentials of a long row are computed again for the gradient, see objective.cuh.
       const T shift = Team::kLong ? forgotten(s.shift) : s.shift, scale = 1 / s.sum * weight;
-      if (team.leader() && o.ce_weight != 0) loss += double(weight * (log_e(s.sum) + (s.shift - element<T>(logits, label))));
+      if (team.leader() && o.ce_weight != 0)
+        loss += double(weight * (log_e(s.sum) + (s.shift - element<T>(logits, label))));
       if (gradient) {
         team.map_student(gradient, type, [&](T z, int c) {
           const T u = exp_2((z - shift) * p.scales.at_one) * scale;

@@ -97,7 +97,8 @@ __device__ __forceinline__ RowView row_of(const Matrix& m, int64_t row) {
 template <class T>
 __device__ __forceinline__ T element(const RowView& row, int c) {
   T x{};
-  with_type<T>(row.type, [&](auto zero) { x = T(widen(static_cast<const decltype(zero)*>(row.data)[c * row.stride])); });
+  with_type<T>(row.type,
+               [&](auto zero) { x = T(widen(static_cast<const decltype(zero)*>(row.data)[c * row.stride])); });
   return x;
 }
 
@@ -125,12 +126,15 @@ struct Span {
   }
   __device__ __forceinline__ bool has(int c) const { return c >= 0 && c < classes; }
   template <int n>
-  __device__ __forceinline__ bool whole(int c) const { return c >= 0 && c + n <= classes; }
+  __device__ __forceinline__ bool whole(int c) const {
+    return c >= 0 && c + n <= classes;
+  }
 };
 
 // n classes from c on.
 template <class S, class T, int n>
-__device__ __forceinline__ void load_chunk(T (&x)[n], const RowView& row, const Span& span, bool aligned, int c, T pad) {
+__device__ __forceinline__ void load_chunk(T (&x)[n], const RowView& row, const Span& span, bool aligned, int c,
+                                           T pad) {
   const S* data = static_cast<const S*>(row.data);
   if (aligned && span.whole<n>(c)) {
     Chunk<S, n> chunk;

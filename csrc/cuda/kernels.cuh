@@ -19,7 +19,8 @@ struct Scales {
   explicit Scales(const Options& o)
       : inv_tau(T(1 / o.temperature)), tau_h(T(o.entropy_temperature)), at_tau(T(kLog2E / o.temperature)),
         at_tau_h(T(kLog2E / o.entropy_temperature)), at_one(T(kLog2E)), entropy_power(T(o.entropy_power)),
-        prior_power(T(o.prior_power)), asd_gradient(T(o.asd_weight / o.temperature * (o.divergence == Divergence::js ? 0.5 : 1.0))) {}
+        prior_power(T(o.prior_power)),
+        asd_gradient(T(o.asd_weight / o.temperature * (o.divergence == Divergence::js ? 0.5 : 1.0))) {}
 };
 
 // Which half of the raw path a launch runs; `both` needs every block of a client to be running at once.

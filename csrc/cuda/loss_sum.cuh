@@ -42,7 +42,8 @@ __device__ __forceinline__ void sum_losses(const Parameters<T>& p, int64_t clien
   // Hazard: the other threads look at the stamps; they must do so after thread 0 has stamped.
   __syncthreads();
   int missing[1] = {0};
-  for (int i = int(threadIdx.x); i < blocks; i += int(blockDim.x)) missing[0] |= atomicAdd(stamp + i, 0ull) != p.stamp_value;
+  for (int i = int(threadIdx.x); i < blocks; i += int(blockDim.x))
+    missing[0] |= atomicAdd(stamp + i, 0ull) != p.stamp_value;
   block_reduce(missing, shared.missing, 0, Larger{});
   if (missing[0]) return;  // the whole block: `missing` is the same for every thread
   // Two blocks may both see all stamps.  The first to wipe stamp 0 does the sum; the other leaves.

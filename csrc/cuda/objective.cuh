@@ -15,9 +15,9 @@ namespace fedasd::cuda {
 template <class T>
 struct RowConstants {
   T shift = 0, inverse = 1;
-  T centre = 0, mean = 0;     // mean of x in two parts: centre + mean
-  T asd = 0;                  // lambda alpha / tau
-  T ce_scale = 0, ce_true = 0;  // cross-entropy gradient: ce_scale exp(z') + ce_true [c == y]
+  T centre = 0, mean = 0;        // mean of x in two parts: centre + mean
+  T asd = 0;                     // lambda alpha / tau
+  T ce_scale = 0, ce_true = 0;   // cross-entropy gradient: ce_scale exp(z') + ce_true [c == y]
   T t_shift = 0, t_inverse = 1;  // s = exp((v - t_shift) t_scale) t_inverse, log s = (v - t_shift) t_inv_tau + const
   T t_scale = T(kLog2E), t_inv_tau = 1;
 };
@@ -33,14 +33,17 @@ struct StudentRow {
   RowConstants<T> k;
 
   __device__ __forceinline__ StudentRow(Team& team_, const Parameters<T>& p_)
-      : team(team_), p(p_), o(p_.problem.options), logarithms(!cached || p_.problem.teacher_rows == TeacherRows::log_probabilities) {}
+      : team(team_), p(p_), o(p_.problem.options),
+        logarithms(!cached || p_.problem.teacher_rows == TeacherRows::log_probabilities) {}
 
   __device__ __forceinline__ T student_exp(T z) const { return exp_2((z - k.shift) * p.scales.at_tau); }
   __device__ __forceinline__ T student_log(T z) const { return rounded_product(z - k.shift, p.scales.inv_tau); }
   __device__ __forceinline__ T student_probability(T z) const { return rounded_product(student_exp(z), k.inverse); }
   // s times the teacher's sum (1 for a cached row).
   __device__ __forceinline__ T teacher_exp(T v) const { return logarithms ? exp_2((v - k.t_shift) * k.t_scale) : v; }
-  __device__ __forceinline__ T teacher_log(T v) const { return logarithms ? rounded_product(v - k.t_shift, k.t_inv_tau) : log_e(v); }
+  __device__ __forceinline__ T teacher_log(T v) const {
+    return logarithms ? rounded_product(v - k.t_shift, k.t_inv_tau) : log_e(v);
+  }
   __device__ __forceinline__ T teacher_probability(T e) const { return cached ? e : rounded_product(e, k.t_inverse); }
 
   // What the row's mean is taken of: log(q/s) up to a constant, or log(q/m); 0 where q is.
@@ -59,13 +62,15 @@ struct StudentRow {
   }
 
   // The row's part of the client's loss; writes its gradient.
-  __device__ __forceinline__ double run(int64_t client, int row, const BatchRow& at, T alpha, T valid, T t_shift, T t_sum) {
+  __device__ __forceinline__ double run(int64_t client, int row, const BatchRow& at, T alpha, T valid, T t_shift,
+                                        T t_sum) {
     const Problem& problem = p.problem;
     const DType type = problem.student.first.type;
     // Not a function of its own: nvcc 13.0 then takes up to 42 registers more, and fewer warps are resident.
     void* gradient = nullptr;
     if (problem.gradient)
-      gradient = static_cast<char*>(problem.gradient) + (client * problem.batch + row) * problem.classes * size_of(type);
+      gradient =
+          static_cast<char*>(problem.gradient) + (client * problem.batch + row) * problem.classes * size_of(type);
     double loss = 0;
     if (at.label < 0) team.clear(gradient, type);
     else loss = value_and_gradient(client, row, at, alpha, valid, t_shift, t_sum, gradient, type);
@@ -74,8 +79,8 @@ struct StudentRow {
   }
 
  private:
-  __device__ __forceinline__ double value_and_gradient(int64_t client, int row, const BatchRow& at, T alpha, T valid, T t_shift, T t_sum,
-                                                       void* gradient, DType type) {
+  __device__ __forceinline__ double value_and_gradient(int64_t client, int row, const BatchRow& at, T alpha, T valid,
+                                                       T t_shift, T t_sum, void* gradient, DType type) {
     const Problem& problem = p.problem;
     Softmax<T> s = team.template student_softmax<SoftmaxSums::two>(p.scales.at_tau, p.scales.at_one);
     k = {};
@@ -84,7 +89,8 @@ struct StudentRow {
     k.shift = Team::kLong ? forgotten(s.shift) : s.shift;
     k.inverse = 1 / s.sum;
     k.asd = p.scales.asd_gradient * alpha;
-    if (!cached) k.t_shift = t_shift, k.t_inverse = 1 / t_sum, k.t_scale = p.scales.at_tau, k.t_inv_tau = p.scales.inv_tau;
+    if (!cached)
+      k.t_shift = t_shift, k.t_inverse = 1 / t_sum, k.t_scale = p.scales.at_tau, k.t_inv_tau = p.scales.inv_tau;
     const T own_logit = element<T>(row_of(problem.student.client(client), row), at.label);
     const double ce = o.ce_weight == 0 ? 0 : cross_entropy(s, own_logit, valid);
 
@@ -159,7 +165,8 @@ struct ObjectiveShared {
 };
 
 template <class Team, bool cached, bool kl>
-__global__ void __launch_bounds__(Team::kMaxThreads, kl ? Team::kMinBlocks : 1) objective_kernel(const Parameters<typename Team::T> p) {
+__global__ void __launch_bounds__(Team::kMaxThreads, kl ? Team::kMinBlocks : 1)
+    objective_kernel(const Parameters<typename Team::T> p) {
   using T = typename Team::T;
   using Shared = ObjectiveShared<Team, cached>;
   FEDASD_SHARED(Shared, shared);
@@ -171,7 +178,8 @@ __global__ void __launch_bounds__(Team::kMaxThreads, kl ? Team::kMinBlocks : 1) 
   // A block works for one client; rows are dealt to the teams of the client's blocks in turn.
   const int64_t client = int(blockIdx.x) / p.blocks_per_client;
   const int batch = int(problem.batch), classes = int(problem.classes);
-  const int first = int(blockIdx.x) % p.blocks_per_client * team.teams() + team.index(), step = team.teams() * p.blocks_per_client;
+  const int first = int(blockIdx.x) % p.blocks_per_client * team.teams() + team.index(),
+            step = team.teams() * p.blocks_per_client;
   const Matrix student = problem.student.client(client), teacher = problem.teacher.client(client);
   auto load_teacher = [&](const BatchRow& at) {
     const bool logs = student_row.logarithms;
@@ -187,7 +195,8 @@ __global__ void __launch_bounds__(Team::kMaxThreads, kl ? Team::kMinBlocks : 1) 
         team.start(row_of(student, row), classes);
         load_teacher(at);
         loaded = row;
-        const Softmax<T> s = team.template teacher_softmax<SoftmaxSums::two_and_moment>(p.scales.at_tau, p.scales.at_tau_h);
+        const Softmax<T> s =
+            team.template teacher_softmax<SoftmaxSums::two_and_moment>(p.scales.at_tau, p.scales.at_tau_h);
         if (!team.leader()) continue;
         const int64_t i = client * batch + row;
         p.teacher_shift[i] = s.shift;
@@ -218,7 +227,8 @@ __global__ void __launch_bounds__(Team::kMaxThreads, kl ? Team::kMinBlocks : 1) 
     T alpha = 0, t_shift = 0, t_sum = 1;
     if (at.label >= 0) {
       alpha = weights.alpha(read_log_weight<T, cached>(p, client, row, at));
-      if constexpr (!cached) t_shift = p.teacher_shift[client * batch + row], t_sum = p.teacher_sum[client * batch + row];
+      if constexpr (!cached)
+        t_shift = p.teacher_shift[client * batch + row], t_sum = p.teacher_sum[client * batch + row];
       if (row != loaded) load_teacher(at);
       team.load_student(row_of(student, row), o.not_true ? at.label : -1, -kInfinity<T>);
     }

@@ -52,7 +52,9 @@ __device__ __noinline__ inline double exp_2(double x) { return exp2(x); }
 __device__ __noinline__ inline double log_e(double x) { return log(x); }
 // Like the CPU's: a NaN never becomes the maximum, it spoils the sums instead.
 template <class T>
-__device__ __forceinline__ T larger(T a, T b) { return b > a ? b : a; }
+__device__ __forceinline__ T larger(T a, T b) {
+  return b > a ? b : a;
+}
 
 // How many blocks of a kernel the device holds at once.
 struct DeviceLimits {
@@ -63,7 +65,8 @@ struct DeviceLimits {
 #if defined(__CUDACC__)
 
 inline void check(cudaError_t error, const char* what) {
-  if (error != cudaSuccess) throw std::runtime_error(std::string("fedasd_fast: ") + what + ": " + cudaGetErrorString(error));
+  if (error != cudaSuccess)
+    throw std::runtime_error(std::string("fedasd_fast: ") + what + ": " + cudaGetErrorString(error));
 }
 
 // Host arithmetic of well under a microsecond each, allowed during stream capture.

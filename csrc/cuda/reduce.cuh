@@ -22,11 +22,15 @@ __device__ __forceinline__ T group_reduce(unsigned mask, T x, F combine) {
 
 struct Add {
   template <class T>
-  __device__ __forceinline__ T operator()(T a, T b) const { return a + b; }
+  __device__ __forceinline__ T operator()(T a, T b) const {
+    return a + b;
+  }
 };
 struct Larger {
   template <class T>
-  __device__ __forceinline__ T operator()(T a, T b) const { return b > a ? b : a; }
+  __device__ __forceinline__ T operator()(T a, T b) const {
+    return b > a ? b : a;
+  }
 };
 
 // Shared memory for the warps' values of `n` reductions at once.
@@ -49,7 +53,8 @@ __device__ __forceinline__ void block_reduce(T (&x)[n], BlockScratch<T, n>& scra
   // Hazard (read after write): the other warps' values are there only once all warps have arrived.
   __syncthreads();
 #pragma unroll
-  for (int i = 0; i < n; ++i) x[i] = group_reduce<kWarp>(~0u, lane < warps ? scratch.of_warp[i][lane] : identity, combine);
+  for (int i = 0; i < n; ++i)
+    x[i] = group_reduce<kWarp>(~0u, lane < warps ? scratch.of_warp[i][lane] : identity, combine);
 }
 
 }  // namespace fedasd::cuda

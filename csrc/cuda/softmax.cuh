@@ -13,7 +13,9 @@ constexpr double kLog2E = 1.4426950408889634;
 
 // 0 where weight is 0, so that 0 * -inf of a masked class counts as nothing.
 template <class T>
-__device__ __forceinline__ T product_or_zero(T weight, T x) { return weight == 0 ? T(0) : weight * x; }
+__device__ __forceinline__ T product_or_zero(T weight, T x) {
+  return weight == 0 ? T(0) : weight * x;
+}
 
 // Which sums are taken: of one softmax, of two, or of two with the moment that the second one's entropy needs.
 enum class SoftmaxSums { one, two, two_and_moment };

@@ -20,7 +20,9 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Chunks of all clients are counted in 32 bits; elements and places in memory in 64.
 void check_count(int64_t count, const char* what) {
-  if (count > INT32_MAX / 2) throw std::runtime_error("fedasd_fast: " + std::to_string(count) + ' ' + what + "; one call takes at most 1073741823");
+  if (count > INT32_MAX / 2)
+    throw std::runtime_error("fedasd_fast: " + std::to_string(count) + ' ' + what +
+                             "; one call takes at most 1073741823");
 }
 
 template <class Row>
@@ -56,7 +58,8 @@ template <class T>
 void run(const Accumulation& problem, cudaStream_t stream) {
   const auto kernel = accumulate_kernel<T>;
   const int64_t at_once = kUpdateThreads * Piece<T>::kElements;
-  const int64_t blocks = std::min(ceil_div(problem.size, at_once), device_limits(kernel, kUpdateThreads).resident_blocks);
+  const int64_t blocks =
+      std::min(ceil_div(problem.size, at_once), device_limits(kernel, kUpdateThreads).resident_blocks);
   for (int64_t first = 0; first < problem.clients; first += kClientsOfALaunch) {
     AccumulateParameters p;
     p.problem = problem;

@@ -1,8 +1,8 @@
 // Kernels of the client update: for each client a norm, then a pass over its elements.
 //
-// A client's elements are cut into chunks whose length depends on nothing but their number.  The squares of a chunk give
-// one sum, and the norm is the sum of those, in the same order everywhere: its bits depend neither on the number of
-// blocks, nor on alignment, nor on the other clients of the call.  Every block takes a range of all clients' chunks.
+// A client's elements are cut into chunks whose length depends on nothing but their number.  The squares of a chunk
+// give one sum, and the norm is the sum of those, in the same order everywhere: its bits depend neither on the number
+// of blocks, nor on alignment, nor on the other clients of the call.  Every block takes a range of all clients' chunks.
 #pragma once
 
 #include <cstring>
@@ -71,8 +71,8 @@ struct StepRow {
       : w(static_cast<T*>(p.w.client(k, p.type))),
         velocity(p.velocity.data ? static_cast<T*>(p.velocity.client(k, p.type)) : nullptr),
         g(static_cast<const T*>(p.g.client(k, p.type))),
-        linear(p.linear.data ? static_cast<const T*>(p.linear.client(k, p.type)) : nullptr), size(p.size), quadratic(T(p.quadratic)),
-        factor(1), decay(T(p.decay.at(k))), momentum(T(p.momentum)) {
+        linear(p.linear.data ? static_cast<const T*>(p.linear.client(k, p.type)) : nullptr), size(p.size),
+        quadratic(T(p.quadratic)), factor(1), decay(T(p.decay.at(k))), momentum(T(p.momentum)) {
     const double rate = p.lr.at(k);
     const bool lr_is_finite_and_not_negative = rate >= 0 && rate - rate == 0;
     FEDASD_DEVICE_ASSERT(lr_is_finite_and_not_negative);
@@ -142,9 +142,12 @@ struct AscentRow {
 
   __device__ __forceinline__ AscentRow(const Ascent& p, int64_t k)
       : w(static_cast<T*>(p.w.client(k, p.type))), saved(static_cast<T*>(p.saved.client(k, p.type))),
-        g(static_cast<const T*>(p.g.client(k, p.type))), size(p.size), factor(0), wide(is_wide(w) && is_wide(saved) && is_wide(g)) {}
+        g(static_cast<const T*>(p.g.client(k, p.type))), size(p.size), factor(0),
+        wide(is_wide(w) && is_wide(saved) && is_wide(g)) {}
 
-  __device__ __forceinline__ void set_norm(const Ascent& p, double norm) { factor = T(ascent_factor(norm, p.rho, p.epsilon)); }
+  __device__ __forceinline__ void set_norm(const Ascent& p, double norm) {
+    factor = T(ascent_factor(norm, p.rho, p.epsilon));
+  }
   static __device__ __forceinline__ void report(const Ascent&, int64_t, double) {}
 
   __device__ __forceinline__ double squares(int64_t i) const {

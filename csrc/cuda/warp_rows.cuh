@@ -49,8 +49,12 @@ struct WarpTeam {
       }
     });
   }
-  __device__ __forceinline__ void load_student(const RowView& row, int excluded, T pad) { load(student, row, excluded, pad); }
-  __device__ __forceinline__ void load_teacher(const RowView& row, int excluded, T pad) { load(teacher, row, excluded, pad); }
+  __device__ __forceinline__ void load_student(const RowView& row, int excluded, T pad) {
+    load(student, row, excluded, pad);
+  }
+  __device__ __forceinline__ void load_teacher(const RowView& row, int excluded, T pad) {
+    load(teacher, row, excluded, pad);
+  }
 
   __device__ __forceinline__ T sum(T x) { return group_reduce<lanes>(mask, x, Add{}); }
   __device__ __forceinline__ T max(T x) { return group_reduce<lanes>(mask, x, Larger{}); }
@@ -69,9 +73,13 @@ struct WarpTeam {
     return s;
   }
   template <SoftmaxSums sums>
-  __device__ __forceinline__ Softmax<T> student_softmax(T scale, T other_scale) { return softmax<sums>(student, scale, other_scale); }
+  __device__ __forceinline__ Softmax<T> student_softmax(T scale, T other_scale) {
+    return softmax<sums>(student, scale, other_scale);
+  }
   template <SoftmaxSums sums>
-  __device__ __forceinline__ Softmax<T> teacher_softmax(T scale, T other_scale) { return softmax<sums>(teacher, scale, other_scale); }
+  __device__ __forceinline__ Softmax<T> teacher_softmax(T scale, T other_scale) {
+    return softmax<sums>(teacher, scale, other_scale);
+  }
 
   // f(student, teacher) of every class; padding included, which f must leave without effect.
   template <class F>

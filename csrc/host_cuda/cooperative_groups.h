@@ -6,7 +6,9 @@
 namespace cooperative_groups {
 
 struct grid_group {
-  void sync(const char* file = __builtin_FILE(), int line = __builtin_LINE()) const { host_cuda::grid_barrier({file, line}); }
+  void sync(const char* file = __builtin_FILE(), int line = __builtin_LINE()) const {
+    host_cuda::grid_barrier({file, line});
+  }
 };
 inline grid_group this_grid() { return {}; }
 

@@ -3,7 +3,9 @@
 
 #include "cuda_runtime.h"
 
-struct __nv_bfloat16 { unsigned short bits; };
+struct __nv_bfloat16 {
+  unsigned short bits;
+};
 
 inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 h) { return h.bits; }
 inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short bits) { return {bits}; }

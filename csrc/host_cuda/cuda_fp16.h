@@ -3,7 +3,9 @@
 
 #include "cuda_runtime.h"
 
-struct __half { unsigned short bits; };
+struct __half {
+  unsigned short bits;
+};
 
 inline unsigned short __half_as_ushort(__half h) { return h.bits; }
 inline __half __ushort_as_half(unsigned short bits) { return {bits}; }

@@ -17,9 +17,10 @@
 #define __align__(n) __attribute__((aligned(n)))
 
 // On a GPU: __shared__ Type name.  The key is a static variable, so that every instantiation of a template has its own.
-#define FEDASD_SHARED(Type, name)       \
-  static const char name##_key = 0;     \
-  Type& name = *static_cast<std::add_pointer_t<Type>>(host_cuda::shared(&name##_key, sizeof(Type), alignof(Type), #name))
+#define FEDASD_SHARED(Type, name)   \
+  static const char name##_key = 0; \
+  Type& name =                      \
+      *static_cast<std::add_pointer_t<Type>>(host_cuda::shared(&name##_key, sizeof(Type), alignof(Type), #name))
 #define FEDASD_DEVICE_ASSERT(condition) \
   ((condition) ? void() : host_cuda::assertion_failed(#condition, {__FILE__, __LINE__}))
 
@@ -102,19 +103,31 @@ HOST_CUDA_INLINE T atomic(T* p, Next next) {
   return old;
 }
 template <class T>
-struct Same { using type = T; };  // as in launch(): the pointer alone says what T is
+struct Same {
+  using type = T;
+};  // as in launch(): the pointer alone says what T is
 }  // namespace host_cuda
 
 template <class T>
-HOST_CUDA_INLINE T __ldg(const T* p) { return host_cuda::load(p, host_cuda::Memory::plain); }
+HOST_CUDA_INLINE T __ldg(const T* p) {
+  return host_cuda::load(p, host_cuda::Memory::plain);
+}
 template <class T>
-HOST_CUDA_INLINE T __ldca(const T* p) { return host_cuda::load(p, host_cuda::Memory::plain); }
+HOST_CUDA_INLINE T __ldca(const T* p) {
+  return host_cuda::load(p, host_cuda::Memory::plain);
+}
 template <class T>
-HOST_CUDA_INLINE T __ldcs(const T* p) { return host_cuda::load(p, host_cuda::Memory::plain); }
+HOST_CUDA_INLINE T __ldcs(const T* p) {
+  return host_cuda::load(p, host_cuda::Memory::plain);
+}
 template <class T>
-HOST_CUDA_INLINE void __stwb(T* p, typename host_cuda::Same<T>::type x) { host_cuda::store(p, x, host_cuda::Memory::plain); }
+HOST_CUDA_INLINE void __stwb(T* p, typename host_cuda::Same<T>::type x) {
+  host_cuda::store(p, x, host_cuda::Memory::plain);
+}
 template <class T>
-HOST_CUDA_INLINE void __stcs(T* p, typename host_cuda::Same<T>::type x) { host_cuda::store(p, x, host_cuda::Memory::plain); }
+HOST_CUDA_INLINE void __stcs(T* p, typename host_cuda::Same<T>::type x) {
+  host_cuda::store(p, x, host_cuda::Memory::plain);
+}
 template <class T>
 HOST_CUDA_INLINE T __ldcg(const T* p) {
   host_cuda::pause();
@@ -182,9 +195,13 @@ HOST_CUDA_INLINE long long __double2ll_rn(double x) {
 }
 
 template <class T>
-HOST_CUDA_INLINE std::enable_if_t<std::is_integral_v<T>, T> min(T a, T b) { return b < a ? b : a; }
+HOST_CUDA_INLINE std::enable_if_t<std::is_integral_v<T>, T> min(T a, T b) {
+  return b < a ? b : a;
+}
 template <class T>
-HOST_CUDA_INLINE std::enable_if_t<std::is_integral_v<T>, T> max(T a, T b) { return a < b ? b : a; }
+HOST_CUDA_INLINE std::enable_if_t<std::is_integral_v<T>, T> max(T a, T b) {
+  return a < b ? b : a;
+}
 HOST_CUDA_INLINE int __ffs(int x) { return __builtin_ffs(x); }
 HOST_CUDA_INLINE int __clz(int x) { return x == 0 ? 32 : __builtin_clz(unsigned(x)); }
 HOST_CUDA_INLINE int __popc(unsigned x) { return __builtin_popcount(x); }
@@ -192,8 +209,9 @@ HOST_CUDA_INLINE int __popc(unsigned x) { return __builtin_popcount(x); }
 enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorCooperativeLaunchTooLarge = 720 };
 using cudaStream_t = struct CUstream_st*;
 inline const char* cudaGetErrorString(cudaError_t error) {
-  return error == cudaSuccess ? "no error" : error == cudaErrorInvalidValue ? "invalid argument"
-                                                                            : "too many blocks in cooperative launch";
+  return error == cudaSuccess             ? "no error"
+         : error == cudaErrorInvalidValue ? "invalid argument"
+                                          : "too many blocks in cooperative launch";
 }
 inline cudaError_t cudaGetDevice(int* device) {
   *device = 0;

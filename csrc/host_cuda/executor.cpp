@@ -85,7 +85,8 @@ void end_thread() {
   for (int i = 0; i < lanes_of(self); ++i) {
     const Thread& other = *warp_of(self)[i];
     if (other.waits_at && other.op.mask >> self.lane() & 1)
-      fail(text(other.place), "%s that not all reach: thread %d waits, and this thread has exited", other.waits_at, other.number);
+      fail(text(other.place), "%s that not all reach: thread %d waits, and this thread has exited", other.waits_at,
+           other.number);
   }
   self.exited = true;
   ++self.block->exited;
@@ -156,14 +157,16 @@ std::string deadlock() {
   for (auto& block : state.blocks)
     for (Thread* thread : block->threads)
       if (!thread->exited) {
-        const std::string where = std::to_string(block->number) + " at " + thread->waits_at + ", " + text(thread->place);
+        const std::string where =
+            std::to_string(block->number) + " at " + thread->waits_at + ", " + text(thread->place);
         waiting[where].push_back(thread->number);
       }
   std::string what = "deadlock";
   int listed = 0;
   for (auto& [where, threads] : waiting)
     if (++listed <= 8)
-      what += "; thread " + std::to_string(threads[0]) + " and " + std::to_string(threads.size() - 1) + " more of block " + where;
+      what += "; thread " + std::to_string(threads[0]) + " and " + std::to_string(threads.size() - 1) +
+              " more of block " + where;
   return what + (listed > 8 ? "; ..." : "") + " (seed " + std::to_string(device().seed) + ")";
 }
 
@@ -203,12 +206,14 @@ void launch(const Work& work, dim3 grid, dim3 block, bool cooperative) {
   const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z, threads = uint64_t(block.x) * block.y * block.z;
   const size_t resident = size_t(device().multiprocessors) * size_t(device().blocks_per_multiprocessor);
   if (state.current) throw Error("a launch inside a kernel");
-  if (blocks == 0 || blocks > INT32_MAX || threads == 0) throw Error("empty or too large: grid of " + std::to_string(blocks) +
-                                                                     " blocks of " + std::to_string(threads) + " threads");
+  if (blocks == 0 || blocks > INT32_MAX || threads == 0)
+    throw Error("empty or too large: grid of " + std::to_string(blocks) + " blocks of " + std::to_string(threads) +
+                " threads");
   if (threads > 1024) throw Error("block of " + std::to_string(threads) + " threads, more than 1024");
   if (cooperative && !device().cooperative) throw Error("this device has no cooperative launch");
   if (cooperative && blocks > resident)
-    throw Error("cooperative grid too large: " + std::to_string(blocks) + " blocks, " + std::to_string(resident) + " fit");
+    throw Error("cooperative grid too large: " + std::to_string(blocks) + " blocks, " + std::to_string(resident) +
+                " fit");
   ++(cooperative ? launches().cooperative : launches().plain);
 
   main_fiber = std::make_unique<Fiber>();
@@ -255,7 +260,8 @@ dim3 block_size() { return state.block; }
 dim3 grid_size() { return state.grid; }
 
 void pause() {
-  if (++state.idle > kIdle) fail("in the kernel", "livelock: threads run, but none does anything that others could see");
+  if (++state.idle > kIdle)
+    fail("in the kernel", "livelock: threads run, but none does anything that others could see");
   state.runnable.push_back(state.current);
   go(draw());
 }
@@ -283,7 +289,8 @@ void grid_barrier(Place place) {
   if (state.at_grid_barrier && !same(place, state.grid_barrier))
     fail(text(place), "%s that not all reach: others wait at %s", kGrid, text(state.grid_barrier));
   state.grid_barrier = place;
-  if (size_t(++state.at_grid_barrier) < state.blocks.size() * state.current->block->threads.size()) return wait(kGrid, place);
+  if (size_t(++state.at_grid_barrier) < state.blocks.size() * state.current->block->threads.size())
+    return wait(kGrid, place);
   state.at_grid_barrier = 0;
   ++state.grid_epoch;
   for (auto& block : state.blocks)

@@ -2,9 +2,9 @@
 // all, in an order drawn from a seed, and what a GPU leaves undefined is an Error with a place in the source.
 //
 //   race           two threads access a byte, one writes, and no barrier orders them: whatever the order they happened
-//                  to run in.  Barriers are __syncthreads and grid.sync, and __syncwarp for the lanes of its mask; shuffles
-//                  and votes are none, because CUDA promises no order of memory for them.  Atomics, __ldcg and __stcg
-//                  are the declared way to talk across blocks, and never race.
+//                  to run in.  Barriers are __syncthreads and grid.sync, and __syncwarp for the lanes of its mask;
+//                  shuffles and votes are none, because CUDA promises no order of memory for them.  Atomics, __ldcg and
+//                  __stcg are the declared way to talk across blocks, and never race.
 //   out of bounds  a kernel may touch its own stack, its arguments, its block's shared memory, registered buffers, and
 //                  may read the variables of the program.  All the rest is an error: the heap, the host's stack, other
 //                  threads' stacks, the red zones around shared objects.  While no buffer is registered, memory the
@@ -75,7 +75,9 @@ template <class... P>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, bool cooperative, const std::common_type_t<P>&... arguments) {
   using Call = std::pair<void (*)(P...), std::tuple<P...>>;
   const Call call(kernel, std::tuple<P...>(arguments...));
-  auto run = [](const void* call) { std::apply(static_cast<const Call*>(call)->first, static_cast<const Call*>(call)->second); };
+  auto run = [](const void* call) {
+    std::apply(static_cast<const Call*>(call)->first, static_cast<const Call*>(call)->second);
+  };
   launch(Work{run, &call, sizeof(call)}, grid, block, cooperative);
 }
 

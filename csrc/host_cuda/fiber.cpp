@@ -42,7 +42,8 @@ namespace host_cuda {
 
 Fiber::Fiber(int number) {
   const size_t page = size_t(sysconf(_SC_PAGESIZE));
-  void* memory = mmap(nullptr, page + kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory =
+      mmap(nullptr, page + kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   mprotect(memory, page, PROT_NONE);  // a stack that overflows stops here
   stack_ = static_cast<char*>(memory) + page;

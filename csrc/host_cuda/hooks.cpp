@@ -7,9 +7,9 @@ using host_cuda::Memory;
 #define HOST_CUDA_CODE __builtin_return_address(0)
 #define HOST_CUDA_HOOK(name, bytes, write) \
   void name(void* p) { host_cuda::access(uintptr_t(p), bytes, write, Memory::plain, HOST_CUDA_CODE); }
-#define HOST_CUDA_HOOKS(bytes)                              \
-  HOST_CUDA_HOOK(__tsan_read##bytes, bytes, false)          \
-  HOST_CUDA_HOOK(__tsan_write##bytes, bytes, true)          \
+#define HOST_CUDA_HOOKS(bytes)                               \
+  HOST_CUDA_HOOK(__tsan_read##bytes, bytes, false)           \
+  HOST_CUDA_HOOK(__tsan_write##bytes, bytes, true)           \
   HOST_CUDA_HOOK(__tsan_unaligned_read##bytes, bytes, false) \
   HOST_CUDA_HOOK(__tsan_unaligned_write##bytes, bytes, true)
 
@@ -48,26 +48,28 @@ void __tsan_vptr_read(void*) {}
 
 // std::atomic and the like, in host code beside a kernel: nothing to check, but they have to work.
 #define HOST_CUDA_AT(T) static_cast<volatile T*>(p)
-#define HOST_CUDA_FETCH(bits, T, name) \
-  T __tsan_atomic##bits##_fetch_##name(volatile void* p, T x, int) { return __atomic_fetch_##name(HOST_CUDA_AT(T), x, 5); }
-#define HOST_CUDA_EXCHANGE(bits, T, name)                                                                    \
-  bool __tsan_atomic##bits##_compare_exchange_##name(volatile void* p, void* old, T x, int, int) {           \
-    return __atomic_compare_exchange_n(HOST_CUDA_AT(T), static_cast<T*>(old), x, false, 5, 5);               \
+#define HOST_CUDA_FETCH(bits, T, name)                               \
+  T __tsan_atomic##bits##_fetch_##name(volatile void* p, T x, int) { \
+    return __atomic_fetch_##name(HOST_CUDA_AT(T), x, 5);             \
   }
-#define HOST_CUDA_ATOMICS(bits, T)                                                                           \
-  T __tsan_atomic##bits##_load(const volatile void* p, int) { return __atomic_load_n(HOST_CUDA_AT(const T), 5); } \
-  void __tsan_atomic##bits##_store(volatile void* p, T x, int) { __atomic_store_n(HOST_CUDA_AT(T), x, 5); }  \
+#define HOST_CUDA_EXCHANGE(bits, T, name)                                                          \
+  bool __tsan_atomic##bits##_compare_exchange_##name(volatile void* p, void* old, T x, int, int) { \
+    return __atomic_compare_exchange_n(HOST_CUDA_AT(T), static_cast<T*>(old), x, false, 5, 5);     \
+  }
+#define HOST_CUDA_ATOMICS(bits, T)                                                                                    \
+  T __tsan_atomic##bits##_load(const volatile void* p, int) { return __atomic_load_n(HOST_CUDA_AT(const T), 5); }     \
+  void __tsan_atomic##bits##_store(volatile void* p, T x, int) { __atomic_store_n(HOST_CUDA_AT(T), x, 5); }           \
   T __tsan_atomic##bits##_exchange(volatile void* p, T x, int) { return __atomic_exchange_n(HOST_CUDA_AT(T), x, 5); } \
-  HOST_CUDA_FETCH(bits, T, add)                                                                              \
-  HOST_CUDA_FETCH(bits, T, sub)                                                                              \
-  HOST_CUDA_FETCH(bits, T, and)                                                                              \
-  HOST_CUDA_FETCH(bits, T, or)                                                                               \
-  HOST_CUDA_FETCH(bits, T, xor)                                                                              \
-  HOST_CUDA_EXCHANGE(bits, T, strong)                                                                        \
-  HOST_CUDA_EXCHANGE(bits, T, weak)                                                                          \
-  T __tsan_atomic##bits##_compare_exchange_val(volatile void* p, T old, T x, int, int) {                     \
-    __atomic_compare_exchange_n(HOST_CUDA_AT(T), &old, x, false, 5, 5);                                      \
-    return old;                                                                                              \
+  HOST_CUDA_FETCH(bits, T, add)                                                                                       \
+  HOST_CUDA_FETCH(bits, T, sub)                                                                                       \
+  HOST_CUDA_FETCH(bits, T, and)                                                                                       \
+  HOST_CUDA_FETCH(bits, T, or)                                                                                        \
+  HOST_CUDA_FETCH(bits, T, xor)                                                                                       \
+  HOST_CUDA_EXCHANGE(bits, T, strong)                                                                                 \
+  HOST_CUDA_EXCHANGE(bits, T, weak)                                                                                   \
+  T __tsan_atomic##bits##_compare_exchange_val(volatile void* p, T old, T x, int, int) {                              \
+    __atomic_compare_exchange_n(HOST_CUDA_AT(T), &old, x, false, 5, 5);                                               \
+    return old;                                                                                                       \
   }
 HOST_CUDA_ATOMICS(8, unsigned char)
 HOST_CUDA_ATOMICS(16, unsigned short)
@@ -80,7 +82,8 @@ void __ubsan_handle_type_mismatch_v1(void* data, void* p) {
 }
 void __ubsan_handle_out_of_bounds(void* data, void* index) {
   if (host_cuda::state.current)
-    host_cuda::fail(host_cuda::text(place(data)), "out of bounds: index %zd of an array", reinterpret_cast<ptrdiff_t>(index));
+    host_cuda::fail(host_cuda::text(place(data)), "out of bounds: index %zd of an array",
+                    reinterpret_cast<ptrdiff_t>(index));
 }
 
 }  // extern "C"

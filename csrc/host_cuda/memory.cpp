@@ -39,35 +39,36 @@ Region* find_buffer(uintptr_t address) {
 
 // Variables of the program and its libraries.
 bool in_program(uintptr_t address) {
-  return dl_iterate_phdr(
-      [](dl_phdr_info* module, size_t, void* address) {
-        for (int i = 0; i < module->dlpi_phnum; ++i) {
-          const auto& header = module->dlpi_phdr[i];
-          const uintptr_t begin = module->dlpi_addr + header.p_vaddr;
-          if (header.p_type == PT_LOAD && *static_cast<uintptr_t*>(address) - begin < header.p_memsz) return 1;
-        }
-        return 0;
-      },
-      &address);
+  return dl_iterate_phdr([](dl_phdr_info* module, size_t, void* address) {
+    for (int i = 0; i < module->dlpi_phnum; ++i) {
+      const auto& header = module->dlpi_phdr[i];
+      const uintptr_t begin = module->dlpi_addr + header.p_vaddr;
+      if (header.p_type == PT_LOAD && *static_cast<uintptr_t*>(address) - begin < header.p_memsz) return 1;
+    }
+    return 0;
+  }, &address);
 }
 
 struct Nearest {
   const Region* region = nullptr;
   intptr_t distance = INTPTR_MAX;
   void offer(const Region& other, uintptr_t address, size_t bytes) {
-    const intptr_t before = intptr_t(other.begin - address), after = intptr_t(address + bytes - other.begin - other.bytes);
+    const intptr_t before = intptr_t(other.begin - address),
+                   after = intptr_t(address + bytes - other.begin - other.bytes);
     if (std::max(before, after) < distance) region = &other, distance = std::max(before, after);
   }
 };
 
 [[noreturn]] void out_of_bounds(bool in_shared, uintptr_t address, size_t bytes, bool write, const void* code) {
   Nearest nearest;
-  if (in_shared) for (const Region& object : state.current->block->shared) nearest.offer(object, address, bytes);
-  else for (const auto& buffer : buffers) nearest.offer(buffer.second, address, bytes);
+  if (in_shared)
+    for (const Region& object : state.current->block->shared) nearest.offer(object, address, bytes);
+  else
+    for (const auto& buffer : buffers) nearest.offer(buffer.second, address, bytes);
   if (!nearest.region) fail(text(code), "out of bounds: %s of %zu bytes at %#zx", verb(write), bytes, size_t(address));
-  fail(text(code), "out of bounds: %s of %zu bytes, %zd bytes %s %s '%s' of %zu bytes", verb(write), bytes, nearest.distance,
-       address < nearest.region->begin ? "before the start of" : "past the end of", in_shared ? "shared" : "buffer",
-       nearest.region->name.c_str(), nearest.region->bytes);
+  fail(text(code), "out of bounds: %s of %zu bytes, %zd bytes %s %s '%s' of %zu bytes", verb(write), bytes,
+       nearest.distance, address < nearest.region->begin ? "before the start of" : "past the end of",
+       in_shared ? "shared" : "buffer", nearest.region->name.c_str(), nearest.region->bytes);
 }
 
 // 0 if `event` comes before what `self` does now, else how far apart the two are: same warp, same block, other block.
@@ -100,8 +101,8 @@ void check_race(Region& region, size_t offset, size_t bytes, bool write, const v
     else if (write && (read || other)) rival = read ? &cell.read : &cell.other_read;
     if (rival) {
       const Segment& then = segments[rival->segment];
-      fail(text(code), "race: %s of '%s' + %zu, with the %s by block %d, thread %d, %s", verb(write), region.name.c_str(), i,
-           verb(rival == &cell.write), then.block, then.thread, text(&code_base + rival->code));
+      fail(text(code), "race: %s of '%s' + %zu, with the %s by block %d, thread %d, %s", verb(write),
+           region.name.c_str(), i, verb(rival == &cell.write), then.block, then.thread, text(&code_base + rival->code));
     }
     // Two readers stand for all: of those that the latest does not come after, the farthest from it.  A later write
     // that no block or grid barrier separates from some read is unordered with one of the two.
@@ -155,7 +156,8 @@ void access(uintptr_t address, size_t bytes, bool write, Memory memory, const vo
         fail(text(code), "out of bounds: %s of the shared memory of block %d", verb(write), other->number);
       for (Thread* thread : other->threads)
         if (thread->fiber.owns(address))
-          fail(text(code), "out of bounds: %s of the stack of block %d, thread %d", verb(write), other->number, thread->number);
+          fail(text(code), "out of bounds: %s of the stack of block %d, thread %d", verb(write), other->number,
+               thread->number);
     }
     if (!buffers.empty() || address < 4096) out_of_bounds(false, address, bytes, write, code);
     return;
@@ -216,7 +218,8 @@ const char* text(const void* code) {
   Dl_info info;
   if (!dladdr(code, &info)) return known.place;
   const bool relocated = static_cast<const ElfW(Ehdr)*>(info.dli_fbase)->e_type == ET_DYN;
-  const uintptr_t address = uintptr_t(code) - 1 - (relocated ? uintptr_t(info.dli_fbase) : 0);  // the call before `code`
+  const uintptr_t address =
+      uintptr_t(code) - 1 - (relocated ? uintptr_t(info.dli_fbase) : 0);  // the call before `code`
   char line[1024];
   std::snprintf(line, sizeof(line), "addr2line -i -e '%s' %#zx 2>/dev/null", info.dli_fname, size_t(address));
   FILE* const pipe = popen(line, "r");

@@ -28,9 +28,9 @@ struct Region {
   size_t bytes = 0;
   std::string name;
   bool read_only = false;
-  const void* key = nullptr;   // of shared memory
-  uint64_t launch = 0;         // that `cells` belong to
-  std::vector<Cell> cells;     // one for each byte
+  const void* key = nullptr;  // of shared memory
+  uint64_t launch = 0;        // that `cells` belong to
+  std::vector<Cell> cells;    // one for each byte
 };
 
 struct Thread;
@@ -87,7 +87,7 @@ extern State state;
 
 // Ends the launch with an error at `place`; the thread does not go on, nothing is unwound.
 [[noreturn]] void fail(const char* place, const char* format, ...) __attribute__((format(printf, 2, 3)));
-const char* text(Place place);       // both return a buffer of their own
+const char* text(Place place);  // both return a buffer of their own
 const char* text(const void* code);
 
 // Every access by a kernel comes through here; `code` is where it was made.

@@ -22,7 +22,8 @@ using torch::autograd::variable_list;
 // Older releases of torch (2.10) count references to nodes by shared_ptr, newer ones (2.13) by intrusive_ptr.
 template <class T>
 auto make_node() {
-  if constexpr (std::is_same_v<decltype(torch::autograd::Edge::function), std::shared_ptr<Node>>) return std::make_shared<T>();
+  if constexpr (std::is_same_v<decltype(torch::autograd::Edge::function), std::shared_ptr<Node>>)
+    return std::make_shared<T>();
   else return c10::make_intrusive<T>();
 }
 
@@ -58,7 +59,8 @@ struct AsdBackward : Node {
   at::Tensor scale(at::Tensor saved, at::Tensor upstream) {
     at::Tensor factor = upstream.detach();
     if (factor.dim() == 1) factor = factor.view_symint({factor.sym_size(0), 1, 1});  // [K] against [K, B, C]
-    const bool plain = !at::isTensorSubclassLike(saved) && !at::isTensorSubclassLike(factor) && !at::GradMode::is_enabled();
+    const bool plain =
+        !at::isTensorSubclassLike(saved) && !at::isTensorSubclassLike(factor) && !at::GradMode::is_enabled();
     if (plain && saved.device().is_cpu() && all_ones(factor)) {  // on a GPU, looking at it would wait for it
       // loss.backward(): nothing to multiply.  Dropping our reference lets the engine keep the buffer
       // without a copy; if the graph is retained, the caller gets one of its own to do with as it likes.
@@ -76,7 +78,7 @@ struct AsdBackward : Node {
   static bool all_ones(const at::Tensor& factor) {
     const at::Tensor flat = factor.contiguous();
     for (int64_t i = 0; i < flat.numel(); ++i) {
-      const double x = flat.scalar_type() == at::kDouble ? flat.const_data_ptr<double>()[i]
+      const double x = flat.scalar_type() == at::kDouble  ? flat.const_data_ptr<double>()[i]
                        : flat.scalar_type() == at::kFloat ? flat.const_data_ptr<float>()[i]
                                                           : 0;
       if (x != 1) return false;
@@ -90,7 +92,8 @@ void check_undifferentiated(const at::Tensor& t, const char* name) {
                     ".detach() or compute it under torch.no_grad()");
 }
 
-void check_differentiation(const at::Tensor& student, const std::optional<at::Tensor>& teacher, const std::optional<at::Tensor>& label_prior) {
+void check_differentiation(const at::Tensor& student, const std::optional<at::Tensor>& teacher,
+                           const std::optional<at::Tensor>& label_prior) {
   if (teacher) check_undifferentiated(*teacher, "teacher_logits");
   if (label_prior) check_undifferentiated(*label_prior, "label_prior");
   TORCH_CHECK_NOT_IMPLEMENTED(!torch::autograd::isFwGradDefined(student),
@@ -142,10 +145,12 @@ TORCH_LIBRARY_IMPL(fedasd, Autograd, m) {
 // Autocast has nothing to cast: the kernels take any mix of float types and compute in float32 (or
 // float64), and the loss is float32.
 TORCH_LIBRARY_IMPL(fedasd, AutocastCPU, m) {
-  for (const char* name : {"asd_objective", "asd_loss_and_grad", "teacher_cache"}) m.impl(name, torch::CppFunction::makeFallthrough());
+  for (const char* name : {"asd_objective", "asd_loss_and_grad", "teacher_cache"})
+    m.impl(name, torch::CppFunction::makeFallthrough());
 }
 TORCH_LIBRARY_IMPL(fedasd, AutocastCUDA, m) {
-  for (const char* name : {"asd_objective", "asd_loss_and_grad", "teacher_cache"}) m.impl(name, torch::CppFunction::makeFallthrough());
+  for (const char* name : {"asd_objective", "asd_loss_and_grad", "teacher_cache"})
+    m.impl(name, torch::CppFunction::makeFallthrough());
 }
 
 }  // namespace fedasd

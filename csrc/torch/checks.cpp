@@ -8,13 +8,14 @@ namespace {
 
 void check_logits(const at::Tensor& t, const char* name) {
   const auto type = t.scalar_type();
-  TORCH_CHECK_VALUE(type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16, name, " has dtype ",
-                    type, "; expected float32, float64, float16 or bfloat16");
+  TORCH_CHECK_VALUE(type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16, name,
+                    " has dtype ", type, "; expected float32, float64, float16 or bfloat16");
 }
 
 void check_integers(const at::Tensor& t, const char* name) {
   const auto type = t.scalar_type();
-  TORCH_CHECK_VALUE(type == at::kLong || type == at::kInt, name, " has dtype ", type, "; expected int64 or int32: call .long()");
+  TORCH_CHECK_VALUE(type == at::kLong || type == at::kInt, name, " has dtype ", type,
+                    "; expected int64 or int32: call .long()");
 }
 
 void check_shape(const at::Tensor& t, at::IntArrayRef expected, const char* name, const char* meaning) {
@@ -36,7 +37,9 @@ void check_prior(const at::Tensor& prior, const at::Tensor& logits, at::IntArray
 void check_positive(double x, const char* name) {
   TORCH_CHECK_VALUE(x > 0 && std::isfinite(x), name, " = ", x, "; expected a positive finite number");
 }
-void check_finite(double x, const char* name) { TORCH_CHECK_VALUE(std::isfinite(x), name, " = ", x, "; expected a finite number"); }
+void check_finite(double x, const char* name) {
+  TORCH_CHECK_VALUE(std::isfinite(x), name, " = ", x, "; expected a finite number");
+}
 
 Sizes leading_sizes(const at::Tensor& logits, const char* name) {
   TORCH_CHECK_VALUE(logits.dim() == 2 || logits.dim() == 3, name, " has shape ", logits.sizes(),
@@ -50,8 +53,8 @@ Sizes leading_sizes(const at::Tensor& logits, const char* name) {
 }  // namespace
 
 Options check_options(double asd_weight, double ce_weight, double temperature, double entropy_temperature,
-                      double entropy_power, double prior_power, std::string_view weighting,
-                      std::string_view divergence, bool not_true, int64_t ignore_index) {
+                      double entropy_power, double prior_power, std::string_view weighting, std::string_view divergence,
+                      bool not_true, int64_t ignore_index) {
   check_finite(asd_weight, "asd_weight");
   check_finite(ce_weight, "ce_weight");
   check_positive(temperature, "temperature");
@@ -60,8 +63,8 @@ Options check_options(double asd_weight, double ce_weight, double temperature, d
   check_finite(prior_power, "prior_power");
   TORCH_CHECK_VALUE(weighting == "adaptive" || weighting == "uniform", "weighting = '", weighting,
                     "'; expected 'adaptive' or 'uniform'");
-  TORCH_CHECK_VALUE(divergence == "kl" || divergence == "reverse_kl" || divergence == "js", "divergence = '", divergence,
-                    "'; expected 'kl', 'reverse_kl' or 'js'");
+  TORCH_CHECK_VALUE(divergence == "kl" || divergence == "reverse_kl" || divergence == "js", "divergence = '",
+                    divergence, "'; expected 'kl', 'reverse_kl' or 'js'");
   Options o;
   o.temperature = temperature;
   o.entropy_temperature = entropy_temperature;
@@ -109,7 +112,8 @@ Sizes check_objective(FEDASD_OBJECTIVE_PARAMETERS) {
     check_shape(*rows, with_clients({s.batch}), "rows", "one cache row for each row of student_logits");
     check_shape(*cache_targets, with_clients({s.cached}), "cache_targets", "[N], or [K, N]");
     for (const auto* t : {&*cache_constant, &*cache_log_weight}) {
-      TORCH_CHECK_VALUE(t->scalar_type() == at::kDouble, "the cache's row numbers have dtype ", t->scalar_type(), "; expected float64");
+      TORCH_CHECK_VALUE(t->scalar_type() == at::kDouble, "the cache's row numbers have dtype ", t->scalar_type(),
+                        "; expected float64");
       check_shape(*t, with_clients({s.cached}), "the cache's row numbers", "[N], or [K, N]");
     }
     for (const auto* t : {&*rows, &*cache_targets, &*cache_constant, &*cache_log_weight})
@@ -124,26 +128,29 @@ Sizes check_objective(FEDASD_OBJECTIVE_PARAMETERS) {
   if (label_prior) {
     check_prior(*label_prior, student_logits, with_clients({s.classes}), "student_logits");
   } else {
-    TORCH_CHECK_VALUE(!teacher || cached || weighting == "uniform",
-                      "label_prior = None, but adaptive weights need the client's label distribution; pass label_prior(targets, "
-                      "num_classes), a TeacherCache, or weighting='uniform'");
+    TORCH_CHECK_VALUE(
+        !teacher || cached || weighting == "uniform",
+        "label_prior = None, but adaptive weights need the client's label distribution; pass label_prior(targets, "
+        "num_classes), a TeacherCache, or weighting='uniform'");
   }
   return s;
 }
 
 Sizes check_cache(FEDASD_CACHE_PARAMETERS) {
-  (void)temperature, (void)entropy_temperature, (void)entropy_power, (void)prior_power, (void)not_true, (void)ignore_index;
+  (void)temperature, (void)entropy_temperature, (void)entropy_power, (void)prior_power, (void)not_true,
+      (void)ignore_index;
   (void)log_rows;
   check_logits(teacher_logits, "teacher_logits");
   const Sizes s = leading_sizes(teacher_logits, "teacher_logits");
   check_integers(targets, "targets");
-  check_shape(targets, teacher_logits.sizes().slice(0, teacher_logits.dim() - 1), "targets", "one label for each row of teacher_logits");
+  check_shape(targets, teacher_logits.sizes().slice(0, teacher_logits.dim() - 1), "targets",
+              "one label for each row of teacher_logits");
   check_device(targets, teacher_logits, "targets", "teacher_logits");
   at::DimVector prior_shape(teacher_logits.sizes().begin(), teacher_logits.sizes().end() - 2);
   prior_shape.push_back(s.classes);
   check_prior(label_prior, teacher_logits, prior_shape, "teacher_logits");
-  TORCH_CHECK_VALUE(dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16, "dtype = ", dtype,
-                    "; expected float32, float64, float16 or bfloat16");
+  TORCH_CHECK_VALUE(dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16,
+                    "dtype = ", dtype, "; expected float32, float64, float16 or bfloat16");
   return s;
 }
 

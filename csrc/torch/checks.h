@@ -15,8 +15,8 @@ struct Sizes {
 };
 
 Options check_options(double asd_weight, double ce_weight, double temperature, double entropy_temperature,
-                      double entropy_power, double prior_power, std::string_view weighting,
-                      std::string_view divergence, bool not_true, int64_t ignore_index);
+                      double entropy_power, double prior_power, std::string_view weighting, std::string_view divergence,
+                      bool not_true, int64_t ignore_index);
 Sizes check_objective(FEDASD_OBJECTIVE_PARAMETERS);
 Sizes check_cache(FEDASD_CACHE_PARAMETERS);
 

@@ -16,7 +16,9 @@ namespace {
 cpu::Parallel parallel() {
   cpu::Parallel p;
   p.threads = at::in_parallel_region() ? 1 : at::get_num_threads();
-  p.run = [](int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& f) { at::parallel_for(0, n, grain, f); };
+  p.run = [](int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& f) {
+    at::parallel_for(0, n, grain, f);
+  };
   return p;
 }
 

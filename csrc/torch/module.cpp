@@ -35,7 +35,8 @@ void read(PyObject* object, std::optional<double>& value) {
   if (object != Py_None) read(object, value.emplace());
 }
 void read(PyObject* object, std::vector<double>& value) {
-  const auto items = pybind11::reinterpret_steal<pybind11::object>(PySequence_Fast(object, "expected a list of numbers"));
+  const auto items =
+      pybind11::reinterpret_steal<pybind11::object>(PySequence_Fast(object, "expected a list of numbers"));
   if (!items) throw python_error();
   value.resize(size_t(PySequence_Fast_GET_SIZE(items.ptr())));
   for (size_t i = 0; i < value.size(); ++i) read(PySequence_Fast_GET_ITEM(items.ptr(), Py_ssize_t(i)), value[i]);
@@ -75,7 +76,8 @@ struct Kept<at::ArrayRef<double>> {
 
 template <class Result, class... Parameters>
 PyObject* call(const c10::TypedOperatorHandle<Result(Parameters...)>& op, PyObject* const* args, Py_ssize_t count) {
-  TORCH_CHECK_TYPE(count == Py_ssize_t(sizeof...(Parameters)), "expected ", sizeof...(Parameters), " arguments, got ", count);
+  TORCH_CHECK_TYPE(count == Py_ssize_t(sizeof...(Parameters)), "expected ", sizeof...(Parameters), " arguments, got ",
+                   count);
   std::tuple<typename Kept<Parameters>::type...> values;
   std::apply([&](auto&... value) { (read(*args++, value), ...); }, values);
   auto run = [&] {
@@ -101,12 +103,13 @@ PyObject* fast_call(PyObject*, PyObject* const* args, Py_ssize_t count) {
 template <class Op>
 PyMethodDef method() {
   constexpr size_t kNamespace = sizeof("fedasd::") - 1;
-  return {Op::name + kNamespace, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(fast_call<Op>)), METH_FASTCALL,
-          "The op of this name in torch.ops.fedasd; positional arguments only."};
+  return {Op::name + kNamespace, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(fast_call<Op>)),
+          METH_FASTCALL, "The op of this name in torch.ops.fedasd; positional arguments only."};
 }
 
-PyMethodDef fast_calls[] = {method<fedasd::AsdObjectiveOp>(), method<fedasd::AsdLossAndGradOp>(), method<fedasd::LocalStepOp>(),
-                            method<fedasd::AscendOp>(), method<fedasd::AccumulateOp>(), {nullptr, nullptr, 0, nullptr}};
+PyMethodDef fast_calls[] = {method<fedasd::AsdObjectiveOp>(), method<fedasd::AsdLossAndGradOp>(),
+                            method<fedasd::LocalStepOp>(),    method<fedasd::AscendOp>(),
+                            method<fedasd::AccumulateOp>(),   {nullptr, nullptr, 0, nullptr}};
 
 pybind11::dict build_info() {
   pybind11::dict info;

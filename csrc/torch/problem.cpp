@@ -33,8 +33,8 @@ at::Tensor wide(const at::Tensor& t) { return t.scalar_type() == at::kDouble ? t
 Objective read_objective(FEDASD_OBJECTIVE_PARAMETERS, bool with_gradient) {
   Objective objective;
   Problem& p = objective.problem;
-  p.options = check_options(asd_weight, ce_weight, temperature, entropy_temperature, entropy_power, prior_power, weighting,
-                            divergence, not_true, ignore_index);
+  p.options = check_options(asd_weight, ce_weight, temperature, entropy_temperature, entropy_power, prior_power,
+                            weighting, divergence, not_true, ignore_index);
   const Sizes s = check_objective(FEDASD_OBJECTIVE_ARGUMENTS);
   p.clients = s.clients;
   p.batch = s.batch;
@@ -56,7 +56,8 @@ Objective read_objective(FEDASD_OBJECTIVE_PARAMETERS, bool with_gradient) {
     p.label_prior = numbers_of(objective.label_prior, s.has_clients);
   }
   if (with_gradient) {
-    objective.gradient = at::empty(student_logits.sizes(), student_logits.options().memory_format(at::MemoryFormat::Contiguous));
+    objective.gradient =
+        at::empty(student_logits.sizes(), student_logits.options().memory_format(at::MemoryFormat::Contiguous));
     p.gradient = objective.gradient.mutable_data_ptr();
   }
   // The loss keeps the student's precision, but at least float32: a bfloat16 loss has three digits.
@@ -70,8 +71,8 @@ Objective read_objective(FEDASD_OBJECTIVE_PARAMETERS, bool with_gradient) {
 CacheObjective read_cache(FEDASD_CACHE_PARAMETERS) {
   CacheObjective cache;
   CacheProblem& p = cache.problem;
-  p.options = check_options(1.0, 1.0, temperature, entropy_temperature, entropy_power, prior_power, "adaptive", "kl", not_true,
-                            ignore_index);
+  p.options = check_options(1.0, 1.0, temperature, entropy_temperature, entropy_power, prior_power, "adaptive", "kl",
+                            not_true, ignore_index);
   const Sizes s = check_cache(FEDASD_CACHE_ARGUMENTS);
   const auto options = teacher_logits.options().memory_format(at::MemoryFormat::Contiguous);
   cache.label_prior = wide(label_prior);

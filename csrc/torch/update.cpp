@@ -13,12 +13,14 @@ namespace {
 
 void check_type(const at::Tensor& w, const char* name) {
   const auto type = w.scalar_type();
-  TORCH_CHECK_VALUE(type == at::kFloat || type == at::kDouble, name, " has dtype ", type, "; expected float32 or float64");
+  TORCH_CHECK_VALUE(type == at::kFloat || type == at::kDouble, name, " has dtype ", type,
+                    "; expected float32 or float64");
 }
 
 // [P] or [K, P] with contiguous rows.
 void check_flat(const at::Tensor& t, const char* name) {
-  TORCH_CHECK_VALUE(t.dim() == 1 || t.dim() == 2, name, " has shape ", t.sizes(), "; expected [P], or [K, P] with a client dimension");
+  TORCH_CHECK_VALUE(t.dim() == 1 || t.dim() == 2, name, " has shape ", t.sizes(),
+                    "; expected [P], or [K, P] with a client dimension");
   TORCH_CHECK_VALUE(t.size(-1) <= 1 || t.stride(-1) == 1, name, " has strides ", t.strides(),
                     "; expected rows without gaps: call .contiguous()");
 }
@@ -40,13 +42,17 @@ void check_array(const at::Tensor& t, const at::Tensor& w, const char* name) {
 
 // One number a client.
 void check_numbers(const at::Tensor& t, const at::Tensor& w, const char* name) {
-  TORCH_CHECK_VALUE(t.scalar_type() == at::kDouble, name, " has dtype ", t.scalar_type(), "; expected float64: call .double()");
+  TORCH_CHECK_VALUE(t.scalar_type() == at::kDouble, name, " has dtype ", t.scalar_type(),
+                    "; expected float64: call .double()");
   check_shape(t, w.sizes().slice(0, w.dim() - 1), name, "one number a client");
   TORCH_CHECK_VALUE(t.is_contiguous(), name, " has strides ", t.strides(), "; call .contiguous()");
-  TORCH_CHECK_VALUE(t.device() == w.device(), name, " is on ", t.device(), " but w is on ", w.device(), "; move both to one device");
+  TORCH_CHECK_VALUE(t.device() == w.device(), name, " is on ", t.device(), " but w is on ", w.device(),
+                    "; move both to one device");
 }
 
-void check_finite(double x, const char* name) { TORCH_CHECK_VALUE(std::isfinite(x), name, " = ", x, "; expected a finite number"); }
+void check_finite(double x, const char* name) {
+  TORCH_CHECK_VALUE(std::isfinite(x), name, " = ", x, "; expected a finite number");
+}
 void check_not_negative(double x, const char* name) {
   TORCH_CHECK_VALUE(x >= 0 && std::isfinite(x), name, " = ", x, "; expected a finite number of 0 or more");
 }
@@ -56,13 +62,15 @@ struct Extent {
   uintptr_t first;
   int64_t length, stride, rows;
   explicit Extent(const at::Tensor& t)
-      : first(reinterpret_cast<uintptr_t>(t.const_data_ptr())), length(t.dim() ? t.size(-1) * t.element_size() : t.element_size()),
+      : first(reinterpret_cast<uintptr_t>(t.const_data_ptr())),
+        length(t.dim() ? t.size(-1) * t.element_size() : t.element_size()),
         stride(t.dim() == 2 ? t.stride(0) * t.element_size() : 0), rows(t.dim() == 2 ? t.size(0) : 1) {}
   bool empty() const { return rows == 0 || length == 0; }
   uintptr_t end() const { return first + uintptr_t((rows - 1) * stride + length); }
 };
 
-// True for separate memory, and for rows that lie in the gaps between the other's rows, as the two halves of a buffer do.
+// True for separate memory, and for rows that lie in the gaps between the other's rows, as the two halves of a buffer
+// do.
 bool disjoint(const at::Tensor& s, const at::Tensor& t) {
   const Extent a(s), b(t);
   if (a.empty() || b.empty() || a.end() <= b.first || b.end() <= a.first) return true;
@@ -106,10 +114,12 @@ LocalStep read_step(FEDASD_STEP_PARAMETERS) {
     check_disjoint(*velocity, g, "velocity", "g");
     p.velocity = rows_of(*velocity);
   }
-  TORCH_CHECK_VALUE(velocity || momentum == 0, "momentum = ", momentum, " without a velocity; pass zeros like w, and keep them for the next step");
+  TORCH_CHECK_VALUE(velocity || momentum == 0, "momentum = ", momentum,
+                    " without a velocity; pass zeros like w, and keep them for the next step");
   if (linear) {
-    TORCH_CHECK_VALUE(linear->sizes() == w.sizes() || linear->sizes() == w.sizes().slice(w.dim() - 1), "linear has shape ", linear->sizes(),
-                      "; expected the shape of w ", w.sizes(), ", or [P] for all clients");
+    TORCH_CHECK_VALUE(linear->sizes() == w.sizes() || linear->sizes() == w.sizes().slice(w.dim() - 1),
+                      "linear has shape ", linear->sizes(), "; expected the shape of w ", w.sizes(),
+                      ", or [P] for all clients");
     check_flat(*linear, "linear");
     check_like(*linear, w, "linear", "w");
     check_disjoint(w, *linear, "w", "linear");
@@ -127,7 +137,8 @@ LocalStep read_step(FEDASD_STEP_PARAMETERS) {
   if (norms) {
     check_numbers(*norms, w, "norms");
     for (const auto& [other, name] : {std::pair(&w, "w"), {&g, "g"}}) check_disjoint(*norms, *other, "norms", name);
-    for (const auto& [other, name] : {std::pair(&velocity, "velocity"), {&linear, "linear"}, {&decays, "decay"}, {&lrs, "lr"}})
+    for (const auto& [other, name] :
+         {std::pair(&velocity, "velocity"), {&linear, "linear"}, {&decays, "decay"}, {&lrs, "lr"}})
       if (*other) check_disjoint(*norms, **other, "norms", name);
     p.norms = norms->mutable_data_ptr<double>();
   }
@@ -172,11 +183,12 @@ Ascent read_ascent(FEDASD_ASCEND_PARAMETERS) {
 void read_accumulation(FEDASD_ACCUMULATE_PARAMETERS, Scaled& out) {
   check_type(values, "values");
   check_flat(values, "values");
-  TORCH_CHECK_VALUE(total.scalar_type() == at::kLong, "total has dtype ", total.scalar_type(), "; expected int64, as fixed_point.zeros gives");
+  TORCH_CHECK_VALUE(total.scalar_type() == at::kLong, "total has dtype ", total.scalar_type(),
+                    "; expected int64, as fixed_point.zeros gives");
   check_shape(total, values.sizes().slice(values.dim() - 1), "total", "[P]");
   check_flat(total, "total");
-  TORCH_CHECK_VALUE(total.device() == values.device(), "total is on ", total.device(), " but values is on ", values.device(),
-                    "; move both to one device");
+  TORCH_CHECK_VALUE(total.device() == values.device(), "total is on ", total.device(), " but values is on ",
+                    values.device(), "; move both to one device");
   check_disjoint(total, values, "total", "values");
   TORCH_CHECK_VALUE(int64_t(weights.size()) == clients_of(values), weights.size(), " weights for ", clients_of(values),
                     " clients; expected one a client");
@@ -197,7 +209,8 @@ namespace {
 
 // No derivative: the ops stand where an optimizer does, so a gradient that would be lost is refused.
 void check_undifferentiated(const at::Tensor& t, const char* name) {
-  TORCH_CHECK_VALUE(!t.requires_grad(), name, " requires grad, but the client update has no derivative; call it under torch.no_grad(), or pass ",
+  TORCH_CHECK_VALUE(!t.requires_grad(), name,
+                    " requires grad, but the client update has no derivative; call it under torch.no_grad(), or pass ",
                     name, ".detach()");
 }
 void check_undifferentiated(const std::optional<at::Tensor>& t, const char* name) {

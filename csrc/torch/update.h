@@ -10,18 +10,19 @@
 
 // Tensors hold one client [P] or several [K, P]; decays, lrs and norms one number a client, [] or [K].  decays and lrs
 // take the place of decay and lr.
-#define FEDASD_STEP_SCHEMA                                                                                       \
+#define FEDASD_STEP_SCHEMA                                                                                          \
   "(Tensor(a!) w, Tensor g, Tensor(b!)? velocity, Tensor? linear, Tensor? decays, Tensor? lrs, Tensor(c!)? norms, " \
   "float quadratic, float? clip_norm, float decay, float lr, float momentum) -> ()"
-#define FEDASD_STEP_PARAMETERS                                                                                   \
-  const at::Tensor &w, const at::Tensor &g, const std::optional<at::Tensor>&velocity,                            \
-      const std::optional<at::Tensor>&linear, const std::optional<at::Tensor>&decays,                            \
-      const std::optional<at::Tensor>&lrs, const std::optional<at::Tensor>&norms, double quadratic,              \
+#define FEDASD_STEP_PARAMETERS                                                                      \
+  const at::Tensor &w, const at::Tensor &g, const std::optional<at::Tensor>&velocity,               \
+      const std::optional<at::Tensor>&linear, const std::optional<at::Tensor>&decays,               \
+      const std::optional<at::Tensor>&lrs, const std::optional<at::Tensor>&norms, double quadratic, \
       std::optional<double> clip_norm, double decay, double lr, double momentum
 #define FEDASD_STEP_ARGUMENTS w, g, velocity, linear, decays, lrs, norms, quadratic, clip_norm, decay, lr, momentum
 
 #define FEDASD_ASCEND_SCHEMA "(Tensor(a!) w, Tensor g, Tensor(b!) saved, float rho, float epsilon) -> ()"
-#define FEDASD_ASCEND_PARAMETERS const at::Tensor &w, const at::Tensor &g, const at::Tensor &saved, double rho, double epsilon
+#define FEDASD_ASCEND_PARAMETERS \
+  const at::Tensor &w, const at::Tensor &g, const at::Tensor &saved, double rho, double epsilon
 #define FEDASD_ASCEND_ARGUMENTS w, g, saved, rho, epsilon
 
 #define FEDASD_ACCUMULATE_SCHEMA "(Tensor(a!) total, Tensor values, float[] weights) -> ()"

@@ -14,7 +14,9 @@ namespace fedasd {
 struct Rows {
   void* data = nullptr;
   int64_t client_stride = 0;
-  FEDASD_HD void* client(int64_t k, DType type) const { return static_cast<char*>(data) + k * client_stride * size_of(type); }
+  FEDASD_HD void* client(int64_t k, DType type) const {
+    return static_cast<char*>(data) + k * client_stride * size_of(type);
+  }
 };
 // The same to read; a stride of 0 gives every client the same row.
 struct ConstRows {

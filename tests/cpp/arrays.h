@@ -40,13 +40,15 @@ enum class Layout { contiguous, padded, transposed, spread };
 // last element, so that a sanitizer sees the first byte read too far.
 class LogitsArray {
  public:
-  LogitsArray(DType type, Layout layout, int64_t clients, int64_t rows, int64_t classes) : type_(type), classes_(classes) {
+  LogitsArray(DType type, Layout layout, int64_t clients, int64_t rows, int64_t classes)
+      : type_(type), classes_(classes) {
     col_stride_ = layout == Layout::transposed ? std::max<int64_t>(rows, 1) : layout == Layout::spread ? 2 : 1;
     row_stride_ = layout == Layout::transposed ? 1 : layout == Layout::contiguous ? classes : classes * col_stride_ + 3;
     client_stride_ = std::max(rows * row_stride_, classes * col_stride_) + (layout == Layout::contiguous ? 0 : 5);
     const int64_t size = rows == 0 ? 0 : at(clients - 1, rows - 1, classes - 1) + 1;
     memory_.resize(size_t(size * size_of(type)));
-    for (int64_t i = 0; i < size; ++i) numbers::write(type, memory_.data(), i, std::numeric_limits<double>::quiet_NaN());
+    for (int64_t i = 0; i < size; ++i)
+      numbers::write(type, memory_.data(), i, std::numeric_limits<double>::quiet_NaN());
   }
   void set(int64_t k, int64_t i, int64_t c, double x) { numbers::write(type_, memory_.data(), at(k, i, c), x); }
   double get(int64_t k, int64_t i, int64_t c) const { return numbers::read(type_, memory_.data(), at(k, i, c)); }
@@ -72,9 +74,12 @@ class IntegerArray {
       : is_wide_(wide), n_(n), wide_(std::move(values)), narrow_(wide_.begin(), wide_.end()) {}
   int64_t get(int64_t k, int64_t i) const { return wide_[size_t(k * n_ + i)]; }
   void set(int64_t k, int64_t i, int64_t x) { narrow_[size_t(k * n_ + i)] = int32_t(wide_[size_t(k * n_ + i)] = x); }
-  Memory memory(const char* name) const { return is_wide_ ? memory_of(wide_, name, true) : memory_of(narrow_, name, true); }
+  Memory memory(const char* name) const {
+    return is_wide_ ? memory_of(wide_, name, true) : memory_of(narrow_, name, true);
+  }
   Integers view() const {
-    return {is_wide_ ? static_cast<const void*>(wide_.data()) : static_cast<const void*>(narrow_.data()), is_wide_, n_, 1};
+    return {is_wide_ ? static_cast<const void*>(wide_.data()) : static_cast<const void*>(narrow_.data()), is_wide_, n_,
+            1};
   }
 
  private:
@@ -91,9 +96,12 @@ class NumberArray {
       : is_wide_(wide), n_(n), wide_(std::move(values)), narrow_(wide_.begin(), wide_.end()) {}
   double get(int64_t k, int64_t i) const { return is_wide_ ? wide_[size_t(k * n_ + i)] : narrow_[size_t(k * n_ + i)]; }
   void set(int64_t k, int64_t i, double x) { narrow_[size_t(k * n_ + i)] = float(wide_[size_t(k * n_ + i)] = x); }
-  Memory memory(const char* name) const { return is_wide_ ? memory_of(wide_, name, true) : memory_of(narrow_, name, true); }
+  Memory memory(const char* name) const {
+    return is_wide_ ? memory_of(wide_, name, true) : memory_of(narrow_, name, true);
+  }
   Numbers view() const {
-    return {is_wide_ ? static_cast<const void*>(wide_.data()) : static_cast<const void*>(narrow_.data()), is_wide_, n_, 1};
+    return {is_wide_ ? static_cast<const void*>(wide_.data()) : static_cast<const void*>(narrow_.data()), is_wide_, n_,
+            1};
   }
 
  private:
@@ -107,8 +115,11 @@ class NumberArray {
 class Guarded {
  public:
   Guarded(DType type, int64_t count, bool aligned = false)
-      : type_(type), zone_((aligned ? 64 : 67) * size_of(type)), bytes_(count * size_of(type)), memory_(size_t(bytes_ + 2 * zone_), kFill) {}
-  Memory memory(const char* name, bool read_only = false) const { return {memory_.data() + zone_, size_t(bytes_), name, read_only}; }
+      : type_(type), zone_((aligned ? 64 : 67) * size_of(type)), bytes_(count * size_of(type)),
+        memory_(size_t(bytes_ + 2 * zone_), kFill) {}
+  Memory memory(const char* name, bool read_only = false) const {
+    return {memory_.data() + zone_, size_t(bytes_), name, read_only};
+  }
   void* data() { return memory_.data() + zone_; }
   double get(int64_t i) const { return numbers::read(type_, memory_.data() + zone_, i); }
   bool intact() const {

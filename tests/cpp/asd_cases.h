@@ -51,16 +51,21 @@ inline std::ostream& operator<<(std::ostream& out, const Case& c) {
   const char* divergences[] = {"kl", "reverse_kl", "js"};
   const char* rows[] = {"logits", "probabilities", "log_probabilities", "none"};
   const Options& o = c.options;
-  out << c.clients << 'x' << c.batch << 'x' << c.classes << ' ' << numbers::name(c.student) << '/' << numbers::name(c.teacher);
+  out << c.clients << 'x' << c.batch << 'x' << c.classes << ' ' << numbers::name(c.student) << '/'
+      << numbers::name(c.teacher);
   out << ' ' << rows[int(c.rows)] << ':' << numbers::name(c.cache) << ' ' << divergences[int(o.divergence)];
-  out << " tau " << o.temperature << ',' << o.entropy_temperature << " powers " << o.entropy_power << ',' << o.prior_power;
+  out << " tau " << o.temperature << ',' << o.entropy_temperature << " powers " << o.entropy_power << ','
+      << o.prior_power;
   out << " weights " << o.asd_weight << ',' << o.ce_weight << (o.adaptive ? " adaptive" : " uniform");
   out << (o.not_true ? " not_true" : "") << " ignore " << o.ignore_index << (c.masked ? " masked" : "");
-  out << " layouts " << int(c.student_layout) << ',' << int(c.teacher_layout) << " scale " << c.logit_scale << " seed " << c.seed;
+  out << " layouts " << int(c.student_layout) << ',' << int(c.teacher_layout) << " scale " << c.logit_scale << " seed "
+      << c.seed;
   return out;
 }
 
-inline bool close(double got, double expected, double tolerance) { return got == expected || std::fabs(got - expected) <= tolerance; }
+inline bool close(double got, double expected, double tolerance) {
+  return got == expected || std::fabs(got - expected) <= tolerance;
+}
 
 inline DType compute_type(DType type) { return type == DType::f64 ? DType::f64 : DType::f32; }
 
@@ -95,7 +100,8 @@ struct Batch {
       for (int64_t j = 0; j < c.classes; ++j) logits.set(k, i, j, j == masked ? -reference::kInfinity : normal(random));
     };
     for (int64_t k = 0; k < c.clients; ++k) {
-      for (int64_t j = 0; j < c.classes; ++j) prior.set(k, j, double(1 + random() % 1000) / (500.0 * double(c.classes)));
+      for (int64_t j = 0; j < c.classes; ++j)
+        prior.set(k, j, double(1 + random() % 1000) / (500.0 * double(c.classes)));
       for (int64_t i = 0; i < c.samples(); ++i) {
         labels.set(k, i, draw_label());
         if (labels.get(k, i) != ignored) fill(teacher, k, i);
@@ -157,8 +163,13 @@ struct Batch {
   }
 
   std::vector<Memory> inputs() const {
-    return {student.memory("student"), teacher.memory("teacher"), labels.memory("labels"), targets.memory("targets"),
-            rows.memory("rows"), prior.memory("label_prior"), cache.memory("cache", true),
+    return {student.memory("student"),
+            teacher.memory("teacher"),
+            labels.memory("labels"),
+            targets.memory("targets"),
+            rows.memory("rows"),
+            prior.memory("label_prior"),
+            cache.memory("cache", true),
             memory_of(constant, "cache_constant", true),
             memory_of(log_weight, "cache_log_weight", true)};
   }
@@ -196,7 +207,8 @@ inline Output run(Backend& backend, Batch& b, bool with_gradient = true) {
   std::vector<Memory> memory = b.inputs();
   memory.push_back(out.loss.memory("loss"));
   memory.push_back(out.gradient.memory("gradient"));
-  backend.loss_and_gradient(b.problem({out.loss.data(), c.wide_loss}, with_gradient ? out.gradient.data() : nullptr), memory);
+  backend.loss_and_gradient(b.problem({out.loss.data(), c.wide_loss}, with_gradient ? out.gradient.data() : nullptr),
+                            memory);
   CHECK(out.loss.intact() && out.gradient.intact(), "written out of bounds", c);
   return out;
 }
@@ -211,13 +223,15 @@ inline void build_cache(Backend& backend, Batch& b) {
 inline void check_cache(Backend& backend, Batch& b) {
   const Case& c = b.c;
   build_cache(backend, b);
-  const double roundoff = kRoundoffs * numbers::unit_roundoff(compute_type(c.teacher)), stored = numbers::unit_roundoff(c.cache);
+  const double roundoff = kRoundoffs * numbers::unit_roundoff(compute_type(c.teacher)),
+               stored = numbers::unit_roundoff(c.cache);
   const double tiny = std::max(numbers::tiny(c.cache), numbers::tiny(compute_type(c.teacher)));
   for (int64_t k = 0; k < c.clients; ++k)
     for (int64_t i = 0; i < c.samples(); ++i) {
       const int64_t y = b.label(b.labels, k, i);
       if (y < 0) {
-        for (int64_t j = 0; j < c.classes; ++j) CHECK(b.stored(k, i, j) == 0, "cache row of an ignored sample", i, j, c);
+        for (int64_t j = 0; j < c.classes; ++j)
+          CHECK(b.stored(k, i, j) == 0, "cache row of an ignored sample", i, j, c);
         continue;
       }
       const Row t = b.teacher.row(k, i);
@@ -226,8 +240,10 @@ inline void check_cache(Backend& backend, Batch& b) {
       for (int64_t j = 0; j < c.classes; ++j) {
         const double log_s = expected.log_s[size_t(j)], s = std::exp(log_s);
         const bool logs = c.rows == TeacherRows::log_probabilities;
-        const double tolerance = logs ? roundoff * condition + stored * std::fabs(log_s) : (roundoff * condition + stored) * s;
-        CHECK(close(b.stored(k, i, j), logs ? log_s : s, tolerance + tiny), "cache row", k, i, j, b.stored(k, i, j), s, c);
+        const double tolerance =
+            logs ? roundoff * condition + stored * std::fabs(log_s) : (roundoff * condition + stored) * s;
+        CHECK(close(b.stored(k, i, j), logs ? log_s : s, tolerance + tiny), "cache row", k, i, j, b.stored(k, i, j), s,
+              c);
       }
       const double constant = c.rows == TeacherRows::probabilities ? -reference::entropy(expected.log_s) : 0;
       const double got = b.constant[size_t(k * c.samples() + i)], weight = b.log_weight[size_t(k * c.samples() + i)];
@@ -258,11 +274,13 @@ inline void check_objective(Batch& b, const Output& out) {
     }
     const reference::Result expected = reference::objective(c.options, student, teacher, label);
     const double loss = out.loss.get(k);
-    const double loss_error = (roundoff + storage) * expected.loss_scale + numbers::unit_roundoff(loss_type(c)) * std::fabs(expected.loss);
+    const double loss_error =
+        (roundoff + storage) * expected.loss_scale + numbers::unit_roundoff(loss_type(c)) * std::fabs(expected.loss);
     CHECK(close(loss, expected.loss, loss_error), "loss", k, loss, expected.loss, loss - expected.loss, c);
     for (int64_t i = 0; i < c.batch; ++i)
       for (int64_t j = 0; j < c.classes; ++j) {
-        const double got = out.gradient.get((k * c.batch + i) * c.classes + j), g = expected.gradient[size_t(i)][size_t(j)];
+        const double got = out.gradient.get((k * c.batch + i) * c.classes + j),
+                     g = expected.gradient[size_t(i)][size_t(j)];
         const double tolerance = roundoff * expected.gradient_scale[size_t(i)][size_t(j)] +
                                  numbers::unit_roundoff(c.student) * std::fabs(g) + tiny;
         CHECK(close(got, g, label[size_t(i)] < 0 ? 0 : tolerance), "gradient", k, i, j, got, g, tolerance, c);
@@ -323,7 +341,8 @@ inline void check_grid(Backend& backend, unsigned part = 0, unsigned parts = 1) 
           for (Divergence divergence : {Divergence::kl, Divergence::reverse_kl, Divergence::js})
             for (TeacherRows rows : {TeacherRows::logits, TeacherRows::probabilities, TeacherRows::log_probabilities}) {
               if (++seed % parts != part) continue;
-              if (clients * batch * classes > 20000 && seed / 3 % 3 != unsigned(rows)) continue;  // one of three is enough
+              if (clients * batch * classes > 20000 && seed / 3 % 3 != unsigned(rows))
+                continue;  // one of three is enough
               Case c = draw(seed);
               c.clients = clients;
               c.batch = batch;
@@ -364,7 +383,8 @@ inline void check_cross_entropy(Backend& backend) {
           for (int64_t k = 0; k < clients; ++k)
             for (int64_t i = 0; i < batch; ++i)
               for (int64_t j = 0; j < classes; ++j) beside.teacher.set(k, i, j, beside.student.get(k, i, j));
-          CHECK(run(backend, alone) == run(backend, beside), "bits of the cross-entropy beside a distillation of weight 0", c);
+          CHECK(run(backend, alone) == run(backend, beside),
+                "bits of the cross-entropy beside a distillation of weight 0", c);
         }
 
   Case c;
@@ -433,7 +453,8 @@ inline void check_equal_student(Backend& backend) {
             for (int64_t i = 0; i < c.batch; ++i)
               for (int64_t j = 0; j < classes; ++j) b.student.set(0, i, j, b.teacher.get(0, i, j));
             const Output out = run(backend, b);
-            if (divergence == Divergence::kl) CHECK(out.loss.get(0) == 0, "loss of an equal student", out.loss.get(0), c);
+            if (divergence == Divergence::kl)
+              CHECK(out.loss.get(0) == 0, "loss of an equal student", out.loss.get(0), c);
             CHECK(close(out.loss.get(0), 0, 1e-6), "loss of an equal student", out.loss.get(0), c);
             for (int64_t i = 0; i < c.batch * classes; ++i)
               CHECK(out.gradient.get(i) == 0, "gradient of an equal student", i, out.gradient.get(i), c);

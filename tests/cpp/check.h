@@ -39,4 +39,5 @@ inline int finish() {
 
 }  // namespace check
 
-#define CHECK(condition, ...) (++check::checks, (condition) ? void() : check::fail(__FILE__, __LINE__, #condition, __VA_ARGS__))
+#define CHECK(condition, ...) \
+  (++check::checks, (condition) ? void() : check::fail(__FILE__, __LINE__, #condition, __VA_ARGS__))

@@ -81,9 +81,7 @@ inline void write(DType type, void* data, int64_t i, double x) {
 inline double unit_roundoff(DType type) {
   return type == DType::f64 ? 0x1p-53 : type == DType::f32 ? 0x1p-24 : type == DType::bf16 ? 0x1p-8 : 0x1p-11;
 }
-inline double tiny(DType type) {
-  return type == DType::f64 ? 0x1p-1021 : type == DType::f16 ? 0x1p-25 : 0x1p-125;
-}
+inline double tiny(DType type) { return type == DType::f64 ? 0x1p-1021 : type == DType::f16 ? 0x1p-25 : 0x1p-125; }
 inline const char* name(DType type) {
   return type == DType::f64 ? "f64" : type == DType::f32 ? "f32" : type == DType::bf16 ? "bf16" : "f16";
 }

@@ -55,7 +55,8 @@ struct Teacher {
 
 inline Teacher teacher(const Options& o, const Row& t, int64_t label, double proportion) {
   const double h = entropy(log_softmax(t, o.entropy_temperature));
-  return {log_softmax(t, o.temperature, excluded(o, t, label)), -o.entropy_power * h - o.prior_power * std::log(proportion)};
+  return {log_softmax(t, o.temperature, excluded(o, t, label)),
+          -o.entropy_power * h - o.prior_power * std::log(proportion)};
 }
 
 // How much rounding a row amplifies: the absolute error of its logarithms, in units of the roundoff.
@@ -114,13 +115,15 @@ inline Result objective(const Options& o, const std::vector<Row>& student, const
       result.loss_scale += (o.asd_weight * alpha * (1 + d) + o.ce_weight / valid) * condition_number;
 
       for (size_t c = 0; c < classes; ++c) {
-        const double q = std::exp(log_q[c]), s = std::exp(log_s[c]), u = std::exp(log_u[c]), truth = int64_t(c) == label[i];
+        const double q = std::exp(log_q[c]), s = std::exp(log_s[c]), u = std::exp(log_u[c]),
+                     truth = int64_t(c) == label[i];
         double g = q - s;
         if (o.divergence == Divergence::reverse_kl) g = q * (ratio(c) - mean);
         if (o.divergence == Divergence::js) g = q * (ratio(c) - mean) / 2;
         const double asd = o.asd_weight * alpha / o.temperature;
         gradient[c] = asd * g + o.ce_weight * (u - truth) / valid;
-        scale[c] = (asd * (q * (1 + double(size)) + s + std::fabs(g)) + o.ce_weight * (u + truth) / valid) * condition_number;
+        scale[c] =
+            (asd * (q * (1 + double(size)) + s + std::fabs(g)) + o.ce_weight * (u + truth) / valid) * condition_number;
       }
     }
     result.gradient.push_back(gradient);

@@ -1,5 +1,6 @@
-// The table of SIMD functions of one instruction set; included by simd_<isa>.cpp.  Like csrc/cpu/isa.inl: standard headers first, then the
-// target is switched, so that no library function is compiled for a CPU that may not be this one.
+// The table of SIMD functions of one instruction set; included by simd_<isa>.cpp.  Like csrc/cpu/isa.inl: standard
+// headers first, then the target is switched, so that no library function is compiled for a CPU that may not be this
+// one.
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -49,8 +50,9 @@ uint16_t narrow_bits(float x) {
 #define FEDASD_STRING_(x) #x
 #define FEDASD_STRING(x) FEDASD_STRING_(x)
 extern const Math math;
-const Math math = {FEDASD_STRING(FEDASD_ISA), exp_nonpositive<float>, exp_nonpositive<double>, log<float>, log<double>,
-                   widen_bits<f16>, widen_bits<bf16>, narrow_bits<f16>, narrow_bits<bf16>};
+const Math math = {
+    FEDASD_STRING(FEDASD_ISA), exp_nonpositive<float>, exp_nonpositive<double>, log<float>,       log<double>,
+    widen_bits<f16>,           widen_bits<bf16>,       narrow_bits<f16>,        narrow_bits<bf16>};
 
 }  // namespace fedasd::cpu::FEDASD_ISA
 

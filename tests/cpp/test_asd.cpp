@@ -10,8 +10,12 @@ using namespace cases;
 
 struct Cpu : Backend {
   explicit Cpu(Parallel p) : parallel(std::move(p)) {}
-  void loss_and_gradient(const Problem& p, const std::vector<Memory>&) override { fedasd::cpu::loss_and_gradient(p, parallel); }
-  void build_cache(const CacheProblem& p, const std::vector<Memory>&) override { fedasd::cpu::build_cache(p, parallel); }
+  void loss_and_gradient(const Problem& p, const std::vector<Memory>&) override {
+    fedasd::cpu::loss_and_gradient(p, parallel);
+  }
+  void build_cache(const CacheProblem& p, const std::vector<Memory>&) override {
+    fedasd::cpu::build_cache(p, parallel);
+  }
   Parallel parallel;
 };
 
@@ -23,7 +27,8 @@ void check_threads(const Case& c) {
     if (c.cached()) {
       build_cache(serial_cpu, one);
       build_cache(threaded_cpu, many);
-      CHECK(one.cache == many.cache && one.constant == many.constant && one.log_weight == many.log_weight, "cache, threads", c);
+      CHECK(one.cache == many.cache && one.constant == many.constant && one.log_weight == many.log_weight,
+            "cache, threads", c);
     }
     CHECK(run(serial_cpu, one) == run(threaded_cpu, many), "bits depend on threads", threads, c);
   }

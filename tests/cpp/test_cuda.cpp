@@ -41,8 +41,16 @@ struct Shape {
 // One block a client, several of them, and more clients than the device holds blocks; the last rounds are never full.
 void check_schedules(HostCuda& cuda) {
   unsigned seed = 9000;
-  for (Shape shape : {Shape{1, 50, 100}, {1, 560, 10}, {2, 300, 20}, {1, 150, 60}, {3, 70, 100}, {1, 67, 200}, {2, 69, 500},
-                      {1, 65, 1000}, {2, 9, 2500}, {7, 3, 1500}})
+  for (Shape shape : {Shape{1, 50, 100},
+                      {1, 560, 10},
+                      {2, 300, 20},
+                      {1, 150, 60},
+                      {3, 70, 100},
+                      {1, 67, 200},
+                      {2, 69, 500},
+                      {1, 65, 1000},
+                      {2, 9, 2500},
+                      {7, 3, 1500}})
     for (DType type : {DType::f32, DType::f64, DType::bf16})
       for (TeacherRows rows : {TeacherRows::logits, TeacherRows::probabilities, TeacherRows::none}) {
         Case c = draw(++seed);
@@ -62,7 +70,8 @@ void check_schedules(HostCuda& cuda) {
         }
         std::optional<Output> first;
         const auto one = count([&] { first = run(cuda, b); });
-        CHECK(one.total() == 1 && (one.cooperative == 0 || c.rows == TeacherRows::logits), "launches", one.plain, one.cooperative, c);
+        CHECK(one.total() == 1 && (one.cooperative == 0 || c.rows == TeacherRows::logits), "launches", one.plain,
+              one.cooperative, c);
         check_objective(b, *first);
         for (uint64_t schedule = 1; schedule <= 6; ++schedule) {
           set_device(1 + seed % 7, true, schedule);
@@ -109,7 +118,8 @@ void check_replay() {
   c.classes = 100;
   c.wide_loss = false;
   Batch b(c);
-  std::vector<float> loss(2), gradient(size_t(c.clients * c.batch * c.classes)), numbers(size_t(3 * c.clients * c.batch));
+  std::vector<float> loss(2), gradient(size_t(c.clients * c.batch * c.classes)),
+      numbers(size_t(3 * c.clients * c.batch));
   std::vector<double> partial(size_t(c.clients * kBlocks));
   std::vector<unsigned long long> stamp(partial.size(), 0x123456789abcdefull);
   Parameters<float> p(b.problem({loss.data(), false}, gradient.data()));
@@ -126,12 +136,14 @@ void check_replay() {
     // Every row changes: a partial loss left over from the last replay shows.
     for (int64_t k = 0; k < c.clients; ++k)
       for (int64_t i = 0; i < c.batch; ++i)
-        for (int64_t j = 0; j < c.classes; ++j) b.student.set(k, i, j, 3 * std::sin(double(i * 31 + j) * (1.0 + double(replay))));
+        for (int64_t j = 0; j < c.classes; ++j)
+          b.student.set(k, i, j, 3 * std::sin(double(i * 31 + j) * (1.0 + double(replay))));
     host_cuda::launch(kernel.run, dim3(6), dim3(256), true, p);
     HostCuda fresh;
     const Output expected = run(fresh, b);
     for (int64_t k = 0; k < c.clients; ++k)
-      CHECK(std::fabs(loss[size_t(k)] - expected.loss.get(k)) < 1e-6, "replay", replay, k, loss[size_t(k)], expected.loss.get(k));
+      CHECK(std::fabs(loss[size_t(k)] - expected.loss.get(k)) < 1e-6, "replay", replay, k, loss[size_t(k)],
+            expected.loss.get(k));
   }
 }
 
@@ -155,14 +167,16 @@ void check_asserts(HostCuda& cuda) {
     } catch (const host_cuda::Error& error) {
       message = error.what();
     }
-    CHECK(message.find("device-side assert") != std::string::npos && message.find(assertion) != std::string::npos, assertion, message);
+    CHECK(message.find("device-side assert") != std::string::npos && message.find(assertion) != std::string::npos,
+          assertion, message);
   };
   for (TeacherRows rows : {TeacherRows::logits, TeacherRows::probabilities, TeacherRows::none})
     for (int64_t label : {int64_t(10), int64_t(-1), INT64_MAX})
       fails("target_is_a_class", rows, [&](Batch& b) { b.targets.set(1, 5, label); });
   for (int64_t row : {int64_t(41), int64_t(-1), int64_t(1) << 40})
     fails("row_is_in_the_cache", TeacherRows::probabilities, [&](Batch& b) { b.rows.set(1, 5, row); });
-  fails("cache was built with", TeacherRows::log_probabilities, [&](Batch& b) { b.targets.set(1, 5, (b.targets.get(1, 5) + 1) % 10); });
+  fails("cache was built with", TeacherRows::log_probabilities,
+        [&](Batch& b) { b.targets.set(1, 5, (b.targets.get(1, 5) + 1) % 10); });
   for (double proportion : {0.0, -1.0, reference::kInfinity, std::nan("")})
     fails("label_prior", TeacherRows::logits, [&](Batch& b) { b.prior.set(1, b.targets.get(1, 5), proportion); });
 }
@@ -199,7 +213,8 @@ void check_far_rows() {
     void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     CHECK(memory != MAP_FAILED, "address space for the test", bytes);
     for (int64_t i = 0; i < c.batch; ++i)
-      for (int64_t j = 0; j < classes; ++j) static_cast<float*>(memory)[i * kStride + j] = float(b.student.get(0, i, j));
+      for (int64_t j = 0; j < classes; ++j)
+        static_cast<float*>(memory)[i * kStride + j] = float(b.student.get(0, i, j));
     std::vector<float> gradient(size_t(c.batch * classes));
     double loss = 0;
     Problem p = b.problem({&loss, true}, gradient.data());

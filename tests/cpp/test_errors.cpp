@@ -1,5 +1,5 @@
-// Bad arguments of csrc/cpu/asd.cpp: an exception is thrown, naming the argument, its place and its value, and before anything
-// of that client is written.
+// Bad arguments of csrc/cpu/asd.cpp: an exception is thrown, naming the argument, its place and its value, and before
+// anything of that client is written.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -28,7 +28,8 @@ void refuses(const std::vector<std::string>& parts, F f) {
     message = error.what();
   }
   CHECK(!message.empty(), "no exception where one was due:", parts[0]);
-  for (const std::string& part : parts) CHECK(message.find(part) != std::string::npos, "missing:", part, "in:", message);
+  for (const std::string& part : parts)
+    CHECK(message.find(part) != std::string::npos, "missing:", part, "in:", message);
 }
 
 // A small valid problem, with a cache of its teacher's five samples, for the tests to spoil.
@@ -178,7 +179,8 @@ void a_distillation_needs_a_teacher() {
 }
 
 void proportions_not_positive() {
-  const std::pair<double, const char*> proportions[] = {{0.0, " = 0,"}, {-0.25, " = -0.25,"}, {kNaN, "nan,"}, {kInfinity, " = inf,"}};
+  const std::pair<double, const char*> proportions[] = {
+      {0.0, " = 0,"}, {-0.25, " = -0.25,"}, {kNaN, "nan,"}, {kInfinity, " = inf,"}};
   for (auto [proportion, text] : proportions) {
     Setup raw(2);
     raw.prior.set(1, 2, proportion);
@@ -196,7 +198,8 @@ void proportions_not_positive() {
     Setup absent;  // class 3 is not in the batch
     absent.prior.set(0, 3, proportion);
     absent.from_logits();
-    CHECK(std::isfinite(uniform.loss[1]) && std::isfinite(absent.loss[0]), "proportions that are not needed", proportion);
+    CHECK(std::isfinite(uniform.loss[1]) && std::isfinite(absent.loss[0]), "proportions that are not needed",
+          proportion);
   }
 }
 

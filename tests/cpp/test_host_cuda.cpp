@@ -1,9 +1,10 @@
 // The executor of csrc/host_cuda: correct kernels give one result in every order, and each kind of mistake is found
-// where it was made.  Kernels and checks share this file; a comment "HERE name" marks the line that an error has to name.
+// where it was made.  Kernels and checks share this file; a comment "HERE name" marks the line that an error has to
+// name.
+#include <cooperative_groups.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
-#include <cooperative_groups.h>
 
 #include <cmath>
 #include <fstream>
@@ -98,7 +99,8 @@ __global__ void last_block(const float* in, float* partial, unsigned* count, flo
 __global__ void stamps(unsigned long long* stamp, float* value) {
   if (threadIdx.x != 0) return;
   if (blockIdx.x > 0) {
-    while (__ldcg(&stamp[blockIdx.x - 1]) == 0) {}
+    while (__ldcg(&stamp[blockIdx.x - 1]) == 0) {
+    }
     __threadfence();
     value[blockIdx.x] = __ldcg(&value[blockIdx.x - 1]) + 1;
   } else {
@@ -199,7 +201,7 @@ __global__ void indices(int* out) {
 
 __global__ void missing_barrier(float* out) {
   FEDASD_SHARED(Floats, values);
-  values[threadIdx.x] = float(threadIdx.x);  // HERE missing barrier
+  values[threadIdx.x] = float(threadIdx.x);                    // HERE missing barrier
   out[threadIdx.x] = values[(threadIdx.x + 32) % blockDim.x];  // HERE missing barrier, read
 }
 
@@ -302,7 +304,7 @@ __global__ void divergent_barrier(int* out) {
 
 __global__ void two_barriers(int* out) {
   if (threadIdx.x < 40) __syncthreads();  // HERE two barriers
-  else __syncthreads();  // HERE two barriers, other
+  else __syncthreads();                   // HERE two barriers, other
   out[threadIdx.x] = 1;
 }
 
@@ -315,7 +317,7 @@ __global__ void early_return(int* out, int n) {
 __global__ void barrier_and_shuffle(int* out) {
   int x = 0;
   if (threadIdx.x == 5) __syncthreads();  // HERE barrier and shuffle
-  else x = __shfl_sync(~0u, 1, 0);  // HERE barrier and shuffle, other
+  else x = __shfl_sync(~0u, 1, 0);        // HERE barrier and shuffle, other
   out[threadIdx.x] = x;
 }
 
@@ -327,7 +329,7 @@ __global__ void absent_lane(int* out) {
 __global__ void two_shuffles(int* out) {
   int x;
   if (threadIdx.x % 2) x = __shfl_sync(~0u, 1, 0);  // HERE two shuffles
-  else x = __shfl_sync(~0u, 2, 0);  // HERE two shuffles, other
+  else x = __shfl_sync(~0u, 2, 0);                  // HERE two shuffles, other
   out[threadIdx.x] = x;
 }
 
@@ -362,7 +364,8 @@ __global__ void throws(int* out) {
 }
 
 __global__ void spins(unsigned* flag) {
-  while (__ldcg(flag) == 0) {}
+  while (__ldcg(flag) == 0) {
+  }
 }
 
 __global__ void uninitialised(float* out, int* bits) {
@@ -401,7 +404,8 @@ void same_in_every_order(const char* name, const std::function<std::vector<T>()>
     }
     if (seed == 0) first = result;
     CHECK(error.empty(), name, seed, error);
-    CHECK(result.size() == first.size() && std::memcmp(result.data(), first.data(), result.size() * sizeof(T)) == 0, name, seed);
+    CHECK(result.size() == first.size() && std::memcmp(result.data(), first.data(), result.size() * sizeof(T)) == 0,
+          name, seed);
   }
 }
 
@@ -409,12 +413,14 @@ int line_of(const std::string& mark) {
   std::ifstream source(__FILE__);
   std::string line;
   for (int number = 1; std::getline(source, line); ++number)
-    if (const size_t at = line.rfind("// HERE " + mark); at != std::string::npos && line.substr(at + 8) == mark) return number;
+    if (const size_t at = line.rfind("// HERE " + mark); at != std::string::npos && line.substr(at + 8) == mark)
+      return number;
   return -1;
 }
 
 // In every order the error is of this kind and names the marked line (races: both lines, in either order).
-void caught(const std::string& kind, const std::string& mark, const std::function<void()>& run, const std::string& second = "") {
+void caught(const std::string& kind, const std::string& mark, const std::function<void()>& run,
+            const std::string& second = "") {
   const std::string line = mark.empty() ? "" : "test_host_cuda.cpp:" + std::to_string(line_of(mark));
   const std::string other = second.empty() ? "" : "test_host_cuda.cpp:" + std::to_string(line_of(second));
   for (int seed = 0; seed < kSeeds; ++seed) {
@@ -426,7 +432,8 @@ void caught(const std::string& kind, const std::string& mark, const std::functio
       error = caught.what();
     }
     CHECK(error.find(kind) != std::string::npos, mark, seed, kind, error);
-    CHECK(error.find(line) != std::string::npos && error.find(other) != std::string::npos, mark, line, other, seed, error);
+    CHECK(error.find(line) != std::string::npos && error.find(other) != std::string::npos, mark, line, other, seed,
+          error);
     CHECK(error.find('\n') == std::string::npos, error);
   }
 }
@@ -500,7 +507,8 @@ void check_correct_kernels() {
   same_in_every_order<int>("instances", [&] {
     Array<int> result("result", 4);
     launch(instances, 1, 1, false, result.data());
-    CHECK(result[0] == 0 && result[1] == 1 && result[2] == 1 && result[3] == -1, result[0], result[1], result[2], result[3]);
+    CHECK(result[0] == 0 && result[1] == 1 && result[2] == 1 && result[3] == -1, result[0], result[1], result[2],
+          result[3]);
     return result.copy();
   });
   same_in_every_order<float>("struct_argument", [&] {
@@ -532,10 +540,11 @@ void check_barriers() {
   Array<int> out("out", 512);
   int* const p = out.data();
   caught("__syncthreads that not all reach", "divergent barrier", [&] { launch(divergent_barrier, 2, 64, false, p); });
-  caught("__syncthreads that not all reach", "two barriers",
-         [&] { launch(two_barriers, 1, 64, false, p); }, "two barriers, other");
+  caught("__syncthreads that not all reach", "two barriers", [&] { launch(two_barriers, 1, 64, false, p); },
+         "two barriers, other");
   caught("__syncthreads that not all reach", "early return", [&] { launch(early_return, 1, 64, false, p, 50); });
-  caught("deadlock", "barrier and shuffle", [&] { launch(barrier_and_shuffle, 1, 32, false, p); }, "barrier and shuffle, other");
+  caught("deadlock", "barrier and shuffle", [&] { launch(barrier_and_shuffle, 1, 32, false, p); },
+         "barrier and shuffle, other");
   caught("exited", "absent lane", [&] { launch(absent_lane, 1, 32, false, p); });
   caught("never been", "absent lane", [&] { launch(absent_lane, 1, 8, false, p); });
   caught("waits for this one", "two shuffles", [&] { launch(two_shuffles, 1, 32, false, p); }, "two shuffles, other");
@@ -609,12 +618,15 @@ void check_memory() {
   float* const p = out.data();
   for (unsigned threads : {64u, 256u}) {
     Array<float> wide("wide", 256);
-    caught("race", "missing barrier", [&] { launch(missing_barrier, 1, threads, false, wide.data()); }, "missing barrier, read");
+    caught("race", "missing barrier", [&] { launch(missing_barrier, 1, threads, false, wide.data()); },
+           "missing barrier, read");
     caught("race", "reuse", [&] { launch(reuse, 1, threads, false, wide.data()); }, "reuse, write");
   }
-  caught("race", "missing warp barrier", [&] { launch(missing_warp_barrier, 1, 32, false, p); }, "missing warp barrier, read");
+  caught("race", "missing warp barrier", [&] { launch(missing_warp_barrier, 1, 32, false, p); },
+         "missing warp barrier, read");
   caught("race", "blocks race", [&] { launch(blocks_race, 2, 32, false, p); });
-  caught("race", "blocks race", [&] { launch(blocks_race, 9, 32, false, p); });  // also of blocks that never were alive together
+  caught("race", "blocks race",
+         [&] { launch(blocks_race, 9, 32, false, p); });  // also of blocks that never were alive together
   caught("race", "block reads", [&] { launch(block_reads, 2, 32, false, p); }, "block reads, write");
   caught("race: write of 'ints' + 0", "two writers", [&] { launch(two_writers, 1, 64, false, ints.data()); });
   caught("out of bounds: read of 4 bytes, 4 bytes past the end of buffer 'in'", "past end",
@@ -640,7 +652,8 @@ void check_memory() {
   caught("out of bounds", "host memory", [&] { launch(host_memory, 1, 32, false, heap.data(), p); });
   caught("out of bounds", "host memory", [&] { launch(host_memory, 1, 32, false, nullptr, p); });
   Array<const float*> where("where", 32);
-  caught("the stack of block 0, thread", "foreign stack", [&] { launch(foreign_stack, 1, 32, false, where.data(), p); });
+  caught("the stack of block 0, thread", "foreign stack",
+         [&] { launch(foreign_stack, 1, 32, false, where.data(), p); });
 }
 
 void check_half_types() {
@@ -660,7 +673,8 @@ void check_half_types() {
       same(x);
       for (float y : {halfway, std::nextafter(halfway, 0.0f), std::nextafter(halfway, 2 * halfway)}) same(y);
     }
-    for (float x : {65504.0f, 65519.996f, 65520.0f, 65536.0f, 1e38f, 0x1.fffffep127f, 0x1p-149f, 0x1p-126f}) same(x), same(-x);
+    for (float x : {65504.0f, 65519.996f, 65520.0f, 65536.0f, 1e38f, 0x1.fffffep127f, 0x1p-149f, 0x1p-126f})
+      same(x), same(-x);
     for (uint64_t i = 0, bits = 1; i < 200000; ++i) {
       bits = bits * 6364136223846793005u + 1;
       same(__uint_as_float(unsigned(bits >> 32)));

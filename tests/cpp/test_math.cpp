@@ -13,10 +13,16 @@
 #include "simd_functions.h"
 
 namespace fedasd::cpu {
-namespace generic { extern const Math math; }
+namespace generic {
+extern const Math math;
+}
 #if defined(__x86_64__)
-namespace avx2 { extern const Math math; }
-namespace avx512 { extern const Math math; }
+namespace avx2 {
+extern const Math math;
+}
+namespace avx512 {
+extern const Math math;
+}
 #endif
 }  // namespace fedasd::cpu
 
@@ -44,7 +50,8 @@ using Exact = std::conditional_t<std::is_same_v<T, float>, double, long double>;
 template <class T>
 double ulps(T got, Exact<T> exact) {
   const int exponent = std::max(std::ilogb(exact), std::numeric_limits<T>::min_exponent - 1);
-  return double(std::fabs(Exact<T>(got) - exact) / std::ldexp(Exact<T>(1), exponent + 1 - std::numeric_limits<T>::digits));
+  return double(std::fabs(Exact<T>(got) - exact) /
+                std::ldexp(Exact<T>(1), exponent + 1 - std::numeric_limits<T>::digits));
 }
 
 template <class T>
@@ -58,7 +65,8 @@ T from_bits(uint64_t bits) {
 // Signalling and quiet, of both signs, with payloads that look like exponents.
 template <class T>
 std::vector<T> nans() {
-  const uint64_t infinity = sizeof(T) == 4 ? 0x7f800000u : 0x7ff0000000000000u, sign = uint64_t(1) << (8 * sizeof(T) - 1);
+  const uint64_t infinity = sizeof(T) == 4 ? 0x7f800000u : 0x7ff0000000000000u, sign = uint64_t(1)
+                                                                                       << (8 * sizeof(T) - 1);
   std::vector<T> all = {std::numeric_limits<T>::quiet_NaN()};
   for (uint64_t payload : {0x1u, 0x7fu, 0x81u, 0x3ffu, 0x100000u, 0x400000u, 0x7fffffu})
     for (uint64_t bits : {infinity | payload, sign | infinity | payload}) all.push_back(from_bits<T>(bits));
@@ -145,8 +153,8 @@ void check_lengths(void (*function)(T*, int64_t), T in, T out) {
   }
 }
 
-void check_half(const char* name, const numbers::HalfFormat& format, void (*widen)(const uint16_t*, int64_t, int64_t, float*),
-                uint16_t (*narrow)(float)) {
+void check_half(const char* name, const numbers::HalfFormat& format,
+                void (*widen)(const uint16_t*, int64_t, int64_t, float*), uint16_t (*narrow)(float)) {
   const std::vector<double> all = format.magnitudes();
   auto check_narrow = [&](float x) {
     const uint16_t got = narrow(x), expected = format.encode(x, all);

@@ -53,9 +53,10 @@ void check_extremes(Cpu& cpu) {
   };
   CHECK(std::fabs(norm_with(1e30f).first / 1e30 - 1) < 1e-6, "large gradient", norm_with(1e30f).first);
   const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-  CHECK(std::isinf(norm_with(infinity).first) && std::isfinite(norm_with(infinity).second), "inf: the others are clipped to 0",
-        norm_with(infinity).second);
-  CHECK(std::isnan(norm_with(nan).first) && std::isnan(norm_with(nan).second), "NaN: spoils its client", norm_with(nan).second);
+  CHECK(std::isinf(norm_with(infinity).first) && std::isfinite(norm_with(infinity).second),
+        "inf: the others are clipped to 0", norm_with(infinity).second);
+  CHECK(std::isnan(norm_with(nan).first) && std::isnan(norm_with(nan).second), "NaN: spoils its client",
+        norm_with(nan).second);
 }
 
 }  // namespace

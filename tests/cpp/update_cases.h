@@ -40,7 +40,9 @@ class Array {
   T at(int64_t k, int64_t i) const { return memory_[size_t(first_ + k * stride_ + i)]; }
   Rows rows() { return {memory_.data() + first_, stride_}; }
   ConstRows rows() const { return {memory_.data() + first_, stride_}; }
-  Memory memory(const char* name, bool read_only) const { return {memory_.data(), memory_.size() * sizeof(T), name, read_only}; }
+  Memory memory(const char* name, bool read_only) const {
+    return {memory_.data(), memory_.size() * sizeof(T), name, read_only};
+  }
   bool intact() const {
     const T fill = filler();
     std::vector<char> is_row(memory_.size(), 0);
@@ -54,7 +56,8 @@ class Array {
   bool same_rows(const Array& other, int64_t first, int64_t count, int64_t from) const {
     for (int64_t k = 0; k < count; ++k)
       if (size_ && std::memcmp(&memory_[size_t(first_ + (first + k) * stride_)],
-                               &other.memory_[size_t(other.first_ + (from + k) * other.stride_)], size_t(size_) * sizeof(T)) != 0)
+                               &other.memory_[size_t(other.first_ + (from + k) * other.stride_)],
+                               size_t(size_) * sizeof(T)) != 0)
         return false;
     return true;
   }
@@ -79,9 +82,9 @@ struct Case {
   bool velocity = false, per_client = false, norms = false;
 };
 inline std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << "seed " << c.seed << ", " << c.clients << " x " << c.size << ", shift " << c.shift << ", gap " << c.gap << ", linear "
-             << int(c.linear) << ", clip " << int(c.clip) << ", a " << c.quadratic << ", decay " << c.decay << ", velocity " << c.velocity
-             << ", per client " << c.per_client << ", norms " << c.norms;
+  return out << "seed " << c.seed << ", " << c.clients << " x " << c.size << ", shift " << c.shift << ", gap " << c.gap
+             << ", linear " << int(c.linear) << ", clip " << int(c.clip) << ", a " << c.quadratic << ", decay "
+             << c.decay << ", velocity " << c.velocity << ", per client " << c.per_client << ", norms " << c.norms;
 }
 
 // Sizes on both sides of a vector, a block and a chunk of the kernels.
@@ -94,7 +97,8 @@ inline Case draw(unsigned seed, int64_t largest = 20000) {
   Case c;
   c.seed = seed;
   c.clients = pick(1, 1, 2, 3, 5);
-  c.size = std::min<int64_t>(largest, pick(0, 1, 2, 3, 5, 15, 16, 17, 63, 64, 65, 255, 1024, 1027, 4095, 4096, 4097, 8192, 9001, 16385, 20000));
+  c.size = std::min<int64_t>(largest, pick(0, 1, 2, 3, 5, 15, 16, 17, 63, 64, 65, 255, 1024, 1027, 4095, 4096, 4097,
+                                           8192, 9001, 16385, 20000));
   c.shift = pick(0, 0, 1, 2, 3);
   c.gap = pick(0, 0, 1, 3, 4);
   c.linear = pick(Linear::none, Linear::each, Linear::shared);
@@ -128,7 +132,8 @@ struct Step {
 
   explicit Step(const Case& c_)
       : c(c_), w(c.clients, c.size, c.shift, c.gap), velocity(w), g(c.clients, c.size, c.shift, c.gap),
-        linear(c.linear == Linear::shared ? 1 : c.clients, c.size, c.shift, c.gap), lr(size_t(c.clients)), decay(lr), norms(lr) {
+        linear(c.linear == Linear::shared ? 1 : c.clients, c.size, c.shift, c.gap), lr(size_t(c.clients)), decay(lr),
+        norms(lr) {
     Noise normal(c.seed);
     for (int64_t k = 0; k < c.clients; ++k) {
       // Every third client has finished, and whatever its gradient is must not matter.
@@ -149,7 +154,8 @@ struct Step {
     problem.quadratic = c.quadratic;
     problem.momentum = c.momentum;
     // The norms are about sqrt(2 size).
-    if (c.clip != Clip::none) problem.clip = c.clip == Clip::active ? 0.3 * std::sqrt(double(c.size) + 1) : 1000.0 + double(c.size);
+    if (c.clip != Clip::none)
+      problem.clip = c.clip == Clip::active ? 0.3 * std::sqrt(double(c.size) + 1) : 1000.0 + double(c.size);
     problem.decay.all = c.decay;
     problem.lr.all = 0.25;
   }
@@ -167,7 +173,9 @@ struct Step {
                                  linear.memory("linear", true), arrays::memory_of(lr, "lr", true),
                                  arrays::memory_of(decay, "decay", true), arrays::memory_of(norms, "norms", !c.norms)});
   }
-  bool operator==(const Step& other) const { return w == other.w && velocity == other.velocity && norms == other.norms; }
+  bool operator==(const Step& other) const {
+    return w == other.w && velocity == other.velocity && norms == other.norms;
+  }
 };
 
 inline bool close(double x, double expected, double scale, double unit) {
@@ -183,7 +191,8 @@ void check_step(Backend& backend, const Case& c) {
   CHECK(after.w.intact() && after.velocity.intact(), "wrote between the rows", c);
   CHECK(after.g.same_rows(before.g, 0, c.clients, 0), "wrote to g", c);
   for (int64_t k = 0; k < c.clients; ++k) {
-    const double lr = c.per_client ? before.lr[size_t(k)] : 0.25, decay = c.per_client ? before.decay[size_t(k)] : c.decay;
+    const double lr = c.per_client ? before.lr[size_t(k)] : 0.25,
+                 decay = c.per_client ? before.decay[size_t(k)] : c.decay;
     std::vector<double> u(size_t(c.size));
     long double squares = 0;
     for (int64_t i = 0; i < c.size; ++i) {
@@ -194,7 +203,8 @@ void check_step(Backend& backend, const Case& c) {
     const double norm = double(std::sqrt(squares));
     const bool finished = lr == 0;
     if (finished) {
-      CHECK(after.w.same_rows(before.w, k, 1, k) && after.velocity.same_rows(before.velocity, k, 1, k), "a finished client changed", k, c);
+      CHECK(after.w.same_rows(before.w, k, 1, k) && after.velocity.same_rows(before.velocity, k, 1, k),
+            "a finished client changed", k, c);
       if (c.norms) CHECK(after.norms[size_t(k)] == 0, "norm of a finished client", k, c);
       continue;
     }
@@ -208,9 +218,11 @@ void check_step(Backend& backend, const Case& c) {
       const double scale = std::fabs(w) + std::fabs(v) + std::fabs(u[size_t(i)]) + 3;
       if (c.velocity) {
         d += c.momentum * v;
-        CHECK(close(double(after.velocity.at(k, i)), d, scale, unit), "velocity", k, i, double(after.velocity.at(k, i)), d, c);
+        CHECK(close(double(after.velocity.at(k, i)), d, scale, unit), "velocity", k, i, double(after.velocity.at(k, i)),
+              d, c);
       }
-      CHECK(close(double(after.w.at(k, i)), w - lr * d, scale, unit), "w", k, i, double(after.w.at(k, i)), w - lr * d, c);
+      CHECK(close(double(after.w.at(k, i)), w - lr * d, scale, unit), "w", k, i, double(after.w.at(k, i)), w - lr * d,
+            c);
     }
   }
 }
@@ -234,7 +246,8 @@ void check_alone(Backend& backend, Case c) {
     alone.lr[0] = before.lr[size_t(k)];
     alone.decay[0] = before.decay[size_t(k)];
     alone.run(backend);
-    CHECK(alone.w.same_rows(all.w, 0, 1, k) && alone.velocity.same_rows(all.velocity, 0, 1, k), "bits depend on the stack", k, c);
+    CHECK(alone.w.same_rows(all.w, 0, 1, k) && alone.velocity.same_rows(all.velocity, 0, 1, k),
+          "bits depend on the stack", k, c);
     if (c.norms) CHECK(alone.norms[0] == all.norms[size_t(k)], "norm depends on the stack", k, c);
   }
 }
@@ -265,7 +278,8 @@ void check_ascent(Backend& backend, const Case& c) {
     for (int64_t i = 0; i < c.size; ++i) norm += double(g.at(k, i)) * double(g.at(k, i));
     for (int64_t i = 0; i < c.size; ++i) {
       const double expected = double(w.at(k, i)) + p.rho * double(g.at(k, i)) / (std::sqrt(norm) + p.epsilon);
-      CHECK(close(double(s.w.at(k, i)), expected, std::fabs(expected) + 1, unit), "ascent", k, i, double(s.w.at(k, i)), expected, c);
+      CHECK(close(double(s.w.at(k, i)), expected, std::fabs(expected) + 1, unit), "ascent", k, i, double(s.w.at(k, i)),
+            expected, c);
     }
   }
 }
@@ -280,7 +294,8 @@ void check_accumulation(Backend& backend, const Case& c) {
   for (int64_t k = 0; k < c.clients; ++k) {
     scales.push_back(k % 2 ? -0.5 : uniform() * kFixedPoint / double(c.clients));
     for (int64_t i = 0; i < c.size; ++i)
-      w.at(k, i) = i % 4 == 0 ? T(std::round(uniform() * 100)) : T(std::ldexp(uniform(), int(random() % (k % 2 ? 62 : 17))));
+      w.at(k, i) =
+          i % 4 == 0 ? T(std::round(uniform() * 100)) : T(std::ldexp(uniform(), int(random() % (k % 2 ? 62 : 17))));
   }
   std::vector<int64_t> total(size_t(c.size + 2));
   for (int64_t& x : total) x = int64_t(random());
