@@ -49,12 +49,6 @@ __device__ __forceinline__ BatchRow read_row(const Problem& p, int64_t client, i
   return {label, int(teacher_row)};
 }
 
-// Where the gradient of a row is written; null: it is not wanted.
-__device__ __forceinline__ void* gradient_of(const Problem& p, int64_t client, int row) {
-  if (!p.gradient) return nullptr;
-  return static_cast<char*>(p.gradient) + (client * p.batch + row) * p.classes * size_of(p.student.first.type);
-}
-
 // The entropy is over all classes: put the true class back among them, on the common maximum.
 template <class T>
 __device__ __forceinline__ void include_true_class(Softmax<T>& s, T own_logit, T scale, T other_scale) {

@@ -29,13 +29,10 @@ struct Softmax {
 
   template <SoftmaxSums sums>
   __device__ __forceinline__ void add(T x, T scale, T other_scale) {
-    const T shifted = x - shift;
+    const T shifted = x - shift, e = sums == SoftmaxSums::one ? T(0) : exp_2(shifted * other_scale);
     sum += exp_2(shifted * scale);
-    if constexpr (sums != SoftmaxSums::one) {
-      const T e = exp_2(shifted * other_scale);
-      other_sum += e;
-      if constexpr (sums == SoftmaxSums::two_and_moment) other_moment += product_or_zero(e, shifted);
-    }
+    if constexpr (sums != SoftmaxSums::one) other_sum += e;
+    if constexpr (sums == SoftmaxSums::two_and_moment) other_moment += product_or_zero(e, shifted);
   }
 
   // The same sums over a larger shift.
