@@ -12,7 +12,7 @@ from ..common.schema import ConfigError
 from ..config import Config
 from ..report.results_tables import paper_text, results_table
 from ..simulation.storage.recorded_run import RecordedRun, model_to_show
-from .execution import complete_run
+from .execution import across_ranks, complete_run
 from .outputs import save_accuracy_plot, write_page
 from .settings import add_run_options, add_settings, configuration, parse_seeds, split_words
 
@@ -33,6 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(function=run)
 
 
+@across_ranks
 def run(arguments: argparse.Namespace) -> int:
     first = configuration(arguments)
     out = Path(arguments.out or Path("runs") / f"{first.name}-compare")

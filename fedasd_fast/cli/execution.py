@@ -1,9 +1,12 @@
-"""Starts, resumes and completes runs in their run directories, with progress."""
+"""Starts, resumes and completes runs in their run directories, with progress; under torchrun, with all ranks."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+import contextlib
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,50 @@ from .. import presets
 from ..callbacks import Callback, Progress, TensorBoard, WandB
 from ..common.schema import ConfigError
 from ..config import Config
-from ..simulation import resume, simulate
+from ..simulation import SimulationError, resume, simulate
+from ..simulation.distributed.process_group import is_main_process, process_group, started_by_torchrun
 from ..simulation.storage.recorded_run import RecordedRun, read_run
+
+
+@dataclass(frozen=True)
+class _RankTask:
+    """What all ranks do next: a run from its beginning, or one to be resumed."""
+
+    config: Config | None = None
+    folder: Path | None = None
+    changes: Mapping[str, Any] | None = None
+
+    def run(self, callbacks: Sequence[Callback] = ()) -> None:
+        if self.config is not None:
+            simulate(self.config, callbacks=callbacks)
+        elif self.folder is not None:
+            resume(self.folder, self.changes, callbacks=callbacks)
+
+
+def across_ranks(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """A command of several runs under torchrun: rank 0 decides and prints, the others take part in its runs."""
+
+    @functools.wraps(command)
+    def run(arguments: argparse.Namespace) -> int:
+        if not started_by_torchrun():
+            return command(arguments)
+        if is_main_process():
+            try:
+                return command(arguments)
+            finally:
+                _broadcast(None)
+        while (task := _broadcast(None)) is not None:
+            with contextlib.suppress(SimulationError):  # of all ranks, told by the first
+                task.run()
+        return 0
+
+    return run
+
+
+def _broadcast(task: _RankTask | None) -> _RankTask | None:
+    """Rank 0's task, in all ranks; None: there is none left."""
+    with process_group("torchrun") as group:
+        return group.from_leader(lambda: task)
 
 
 def start_run(config: Config, folder: Path, arguments: argparse.Namespace) -> RecordedRun:
@@ -30,7 +75,7 @@ def complete_run(config: Config, folder: Path, arguments: argparse.Namespace) ->
     A run with fewer rounds than are wanted now is continued; one with more is kept as it is.
     """
     if not (folder / "config.yaml").exists():
-        return start_run(config, folder, arguments)
+        return _with_all_ranks(_RankTask(config=config.replace(out=str(folder))), folder, arguments)
     found = read_run(folder)
     check_same_settings(config, found)
     longer = found.rounds > config.rounds
@@ -38,7 +83,14 @@ def complete_run(config: Config, folder: Path, arguments: argparse.Namespace) ->
     if longer or (found.rounds == config.rounds and not killed_at_the_end):
         print(f"{folder}: finished already" + (f", with {found.rounds} rounds" if longer else ""))
         return found
-    return resume_run(folder, arguments, {"rounds": config.rounds} if found.config.rounds != config.rounds else None)
+    changes = {"rounds": config.rounds} if found.config.rounds != config.rounds else None
+    return _with_all_ranks(_RankTask(folder=folder, changes=changes), folder, arguments)
+
+
+def _with_all_ranks(task: _RankTask, folder: Path, arguments: argparse.Namespace) -> RecordedRun:
+    if started_by_torchrun():
+        _broadcast(task)
+    return _with_callbacks(folder, arguments, task.run)
 
 
 def check_same_settings(config: Config, found: RecordedRun) -> None:

@@ -18,7 +18,8 @@ from ..reproduce.grid import DEFAULT_SEEDS, Grid, grid_names, load_grid
 from ..reproduce.run_timing import measure_grid
 from ..reproduce.time_budget import GridPlan, fit_to_budget
 from ..simulation import Interrupted
-from .execution import check_same_settings, complete_run
+from ..simulation.distributed.process_group import started_by_torchrun
+from .execution import across_ranks, check_same_settings, complete_run
 from .presets import print_names
 from .reproduce_outputs import print_comparison, show_comparison, write_comparison
 from .settings import add_data_dir, add_run_options, parse_seeds
@@ -56,6 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(function=run)
 
 
+@across_ranks
 def run(arguments: argparse.Namespace) -> int:
     if arguments.name is None:
         print_names(grid_names())
@@ -69,6 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
     for cell, seed in grid.runs(plan.seeds):  # all of them before the first run, to find errors early
         if (cell.name, seed) in begun:
             check_same_settings(plan.config(cell, seed), begun[cell.name, seed])
+    if started_by_torchrun() and (arguments.dry_run or budget is not None):
+        raise ConfigError("--dry-run and --budget time rounds in one process: use them without torchrun")
     if arguments.dry_run:
         print_plan(grid, out, plan, budget, arguments)
         return 0

@@ -22,7 +22,7 @@ from ..report.accuracy_plot import common_settings
 from ..report.results_tables import paper_text, results_table
 from ..report.setting_plot import SettingPoint, numeric_axis, setting_figure
 from ..simulation.storage.recorded_run import RecordedRun, model_to_show
-from .execution import complete_run
+from .execution import across_ranks, complete_run
 from .outputs import save_accuracy_plot, save_plot, write_page
 from .settings import add_run_options, add_settings, configuration, parse_seeds
 
@@ -43,6 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(function=run)
 
 
+@across_ranks
 def run(arguments: argparse.Namespace) -> int:
     first = configuration(arguments)
     axes = dict(parse_axis(word) for word in arguments.over) if arguments.over else preset_axes(first)

@@ -1,4 +1,4 @@
-"""Experiments: runs of one name, dataset and partition, which are shown together."""
+"""Groups of runs with one name, dataset and partition, which are shown side by side."""
 
 from __future__ import annotations
 

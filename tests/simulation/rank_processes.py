@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from fedasd_fast.cli.main import main
 from fedasd_fast.simulation import resume, simulate
 from fedasd_fast.simulation.distributed.process_group import TorchProcessGroup
 from tests.simulation import subprocess_runs as processes
@@ -61,6 +62,10 @@ def run(config: Any, **changes: Any) -> str:
 def go_on(out: str, changes: dict[str, Any] | None = None) -> str:
     resume(out, changes)
     return "finished"
+
+
+def command(words: list[str]) -> int:
+    return main(words)
 
 
 def run_with_other_seed(config: Any, seed: int = 0) -> str:

@@ -19,6 +19,7 @@ from fedasd_fast.simulation.cohort import ClientTask, group_tasks, local_steps
 from fedasd_fast.simulation.context import build_context
 from fedasd_fast.simulation.distributed.process_group import ProcessGroup
 from fedasd_fast.simulation.executors.torchrun import TorchrunExecutor, _fingerprint
+from fedasd_fast.simulation.storage.recorded_run import read_run
 from tests.simulation import rank_processes as ranks
 from tests.simulation import subprocess_runs as processes
 from tests.simulation.executors.test_processes import METHODS, UNEVEN, wait_for_rounds
@@ -93,6 +94,21 @@ def test_auto_means_torchrun_where_torchrun_started_the_process(tmp_path: Path) 
     config = spread(tmp_path / "run").replace(executor="auto")
     assert ranks.together(2, ranks.run, config) == ["finished"] * 2
     assert_same(contents(tmp_path / "run"), expected)
+
+
+def test_commands_of_several_runs(tmp_path: Path) -> None:
+    """Rank 0 decides and prints; the others take part in its runs, finished, longer and new ones."""
+    words = ["compare", "quickstart", "clients=40", "--out", str(tmp_path), "--quiet"]
+    for rounds, methods in ((1, "fedavg"), (2, "fedavg,feddyn+asd"), (2, "fedavg")):
+        assert ranks.together(2, ranks.command, [*words, f"rounds={rounds}", "--methods", methods]) == [0, 0]
+    assert (tmp_path / "compare.png").exists()
+    for method in ("fedavg", "feddyn+asd"):
+        run = read_run(tmp_path / f"{method}-seed0")
+        assert (run.rounds, run.config.executor) == (2, "torchrun")
+    refused = ranks.together(
+        2, ranks.command, ["reproduce", "quickstart", "--dry-run", "--out", str(tmp_path / "grid")]
+    )
+    assert refused[0] == 2
 
 
 def test_continued_by_other_numbers_of_ranks(tmp_path: Path) -> None:
