@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedasd_fast.config import Config, from_dict
-from fedasd_fast.simulation import SimulationError, resource_estimate, simulate
+from fedasd_fast.simulation import SimulationError, resource_estimate, resume, simulate
 from fedasd_fast.simulation.context import Context, build_context
 from fedasd_fast.simulation.resource_estimate import ResourceEstimate, human
 from fedasd_fast.simulation.storage.client_store import ClientStore
@@ -113,6 +113,22 @@ def test_not_enough_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         simulate(linear())
     monkeypatch.setattr(resource_estimate, "available_memory", lambda: None)  # a system that does not tell
     assert isinstance(resource_estimate.check_resources(place()), ResourceEstimate)
+
+
+def test_memory_is_checked_once_also_on_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def available() -> int:
+        asked.append(1)
+        return 10**9 if len(asked) < 2 else 1000
+
+    monkeypatch.setattr(resource_estimate, "available_memory", available)
+    simulate(linear(out=str(tmp_path / "run"), rounds=1, executor="serial"))
+    assert len(asked) == 1
+    with pytest.raises(SimulationError, match="of memory, 1.0 KB are available"):
+        resume(tmp_path / "run", {"rounds": 2})
+    assert len(asked) == 2
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 1
 
 
 def test_not_enough_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
