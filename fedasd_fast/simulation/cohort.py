@@ -31,11 +31,11 @@ def client_tasks(experiment: Experiment, round: int) -> list[ClientTask]:
         return []
     sizes = data.sizes.numpy()
 
-    def label_shares(of: np.ndarray) -> np.ndarray:
-        shares: np.ndarray = np.stack([data.label_counts(int(k)).numpy() / sizes[k] for k in of])
-        return shares
+    def label_proportions(of: np.ndarray) -> np.ndarray:
+        proportions: np.ndarray = np.stack([data.label_counts(int(k)).numpy() / sizes[k] for k in of])
+        return proportions
 
-    weights = method.weights(Cohort(clients, sizes[clients], sizes, label_shares))
+    weights = method.weights(Cohort(clients, sizes[clients], sizes, label_proportions))
     if not (np.isfinite(weights).all() and weights.min() >= 0 and weights.sum() > 0):
         raise SimulationError(
             f"{type(method).__name__} gave its participants the weights {weights}; expected 0 or more, and not all 0"

@@ -125,7 +125,7 @@ def test_memory_is_checked_once_also_on_resume(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(resource_estimate, "available_memory", available)
     simulate(linear(out=str(tmp_path / "run"), rounds=1, executor="serial"))
     assert len(asked) == 1
-    with pytest.raises(SimulationError, match="of memory, 1.0 KB are available"):
+    with pytest.raises(SimulationError, match=r"of memory, 1\.0 KB are available"):
         resume(tmp_path / "run", {"rounds": 2})
     assert len(asked) == 2
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 1
