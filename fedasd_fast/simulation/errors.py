@@ -7,7 +7,7 @@ from typing import Any
 
 
 class SimulationError(RuntimeError):
-    """A run cannot start or go on; the message says why and what to do.  What was finished is kept."""
+    """A run cannot start or continue; the message says why and what to do.  What was finished is kept."""
 
 
 class ClientError(SimulationError):

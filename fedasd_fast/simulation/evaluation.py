@@ -41,7 +41,7 @@ def evaluate_batches(
 
 
 def summed(found: Iterable[tuple[int, float]], data: FederatedData) -> tuple[float, float]:
-    """Accuracy and cross-entropy from all batches, in their order: whoever evaluated them, the bits are the same."""
+    """Accuracy and cross-entropy from all batches, in their order: the bits are the same on any number of processes."""
     right, loss = 0, 0.0
     for correct, total in found:
         right, loss = right + correct, loss + total

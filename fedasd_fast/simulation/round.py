@@ -34,7 +34,7 @@ def run_round(experiment: Experiment, executor: Executor, state: State) -> tuple
     if sums.all_change is not None and state.all_change is not None:
         after["all_change"] = state.all_change + sums.all_change
     weight = sum(task.weight for task in tasks if task.client in finished)
-    if weight == 0:  # nobody returned a model that counts: nothing to combine
+    if weight == 0:  # no client returned a model that counts: nothing to combine
         return replace(state, **after), metrics
     metrics["loss"] = float(np.average([r.loss for r in reports], weights=[r.steps for r in reports]))
     metrics["client_distance"] = float(np.mean([r.distance for r in reports]))

@@ -71,7 +71,7 @@ class Runner:
                 for callback in callbacks:
                     callback.on_round(row)
         except BaseException as error:
-            self._executor.close()  # first: nobody writes a record that is about to be forgotten
+            self._executor.close()  # first: no worker may write a record that is about to be rolled back
             self._stopped(at, error)
             raise
         return at
@@ -124,7 +124,7 @@ class Runner:
         self._saved_round = at.round
 
     def _stopped(self, at: State, error: BaseException) -> None:
-        """The unfinished round is forgotten and the state before it saved; the error says how to go on."""
+        """The unfinished round is rolled back and the state before it saved; the error says how to continue."""
         self._records.rollback()
         if self._directory is None:
             return

@@ -43,7 +43,7 @@ class LinearChain:
         with torch.no_grad():
             for layer in self._behind:
                 gradient = layer.backward(gradient)
-            self._first.differentiate(gradient)  # nobody asks for the gradient of its input
+            self._first.differentiate(gradient)  # the gradient of its input is not needed
 
 
 class StackedLinear(Layer):

@@ -46,7 +46,7 @@ class StackedTrainer:
         self._stack: StackedModel | None = None
 
     def stack_of(self, clients: int) -> StackedModel:
-        """The stack's parameters and gradients; whoever asks may also use them as scratch memory between runs."""
+        """The stack's parameters and gradients; between runs they may serve as scratch memory."""
         if self._stack is None or len(self._stack) != clients:
             if self._memory.shape[1] < clients:
                 self._memory = self._memory.new_empty(2, clients, self._memory.shape[2])

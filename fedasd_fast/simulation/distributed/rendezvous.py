@@ -1,8 +1,8 @@
 """Rendezvous: how ranks find each other when torchrun starts them, for the first time or again.
 
-The store that torchrun offers may still hold what ranks wrote that have died since, so names used before would lead to
-addresses where nobody listens.  The leader therefore makes up a new name for every start, and gives it only to those
-who are there: each rank calls with a word of its own, and trusts the answer to that word alone.
+torchrun's store may still hold entries of ranks that have died since, so a name that was used before could lead to
+addresses where no process listens.  The leader therefore makes up a new name for every start, and sends it only to ranks
+that are alive: each rank writes a random word, and accepts only the answer to that word.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def agree_on_name(store: Any, rank: int, world: int, timeout: timedelta) -> str:
     missing = set(range(1, world))
     while missing:
         for other in list(missing):
-            if store.check([f"fedasd/call/{other}"]):  # perhaps by one that has died: nobody will hear the answer
+            if store.check([f"fedasd/call/{other}"]):  # perhaps by a rank that has died: then the answer is never read
                 store.set(f"fedasd/answer/{store.get(f'fedasd/call/{other}').decode()}", word)
             if store.check([f"fedasd/heard/{word}/{other}"]):
                 missing.remove(other)

@@ -1,8 +1,8 @@
 """Worker processes that take pieces of work from one queue, and are replaced when they die.
 
-The queue is a pipe of the kernel that holds the numbers of the pieces.  A worker takes the next one without asking
-anybody, so fast workers take more, and no lock is left behind by one that is killed.  What a worker took is known when
-it says what it has done: pieces that nobody has done by the end, because their worker died, are put in the queue again.
+The queue is a pipe that holds the numbers of the pieces.  A worker reads the next number by itself, so fast workers take
+more, and a worker that is killed leaves no lock behind.  Workers report which pieces they have done; pieces that are
+missing in the end, because their worker died, are put in the queue again.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class WorkerPool:
         return _PoolWorker(number, process, ours)
 
     def _fill_queue(self, count: int) -> None:
-        """It is empty: whoever answered last had found it so."""
+        """The queue is empty: the last worker to answer found it empty."""
         os.write(self._feed.fileno(), b"".join(number.to_bytes(4, "little") for number in range(count)))
 
     def _send(self, data: bytes, workers: list[_PoolWorker]) -> None:
@@ -183,7 +183,7 @@ class WorkerPool:
                 worker.pipe.send_bytes(data)
 
     def _answers(self) -> list[tuple[_PoolWorker, Any]]:
-        """Waits until somebody has something to say."""
+        """Waits for the next messages of workers."""
         pipes = {worker.pipe: worker for worker in self._workers}
         while True:
             if self._stop():

@@ -1,7 +1,7 @@
 """K clients of the round trained at once in this process, on stacked parameters.
 
-Which of them depends on the round alone (cohort.group_tasks): whoever trains them, in whatever order, the sums have the
-same bits.
+Groups depend on the round alone (cohort.group_tasks): the sums have the same bits for any number of processes and any
+order of groups.
 """
 
 from __future__ import annotations

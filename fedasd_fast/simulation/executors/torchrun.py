@@ -55,7 +55,7 @@ class TorchrunExecutor(Executor):
             with threads(context.parallelism.threads):
                 for group in dealt[self._group.rank]:
                     self._local.train_group(server, group, sums)
-        except Exception as error:  # the others must hear of it: they would wait for ever
+        except Exception as error:  # sent to the other ranks below, which would wait for this one for ever
             failure = portable(error)
         dropped = {report.client: report.error for report in sums.reports if report.error}
         sent = torch.tensor([int(failure is not None), len(dropped)])

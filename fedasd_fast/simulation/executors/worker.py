@@ -111,7 +111,7 @@ class _Worker:
         sums = context.sum_layout.over(rows)
         for count, piece in enumerate(pieces):
             if count == 0:
-                rows.zero_()  # now: whoever comes too late for any piece has no work at all
+                rows.zero_()  # only now: a worker that finds the queue empty leaves its sums as they are
             for group in piece:
                 buffers.current[self._number] = group.tasks[0].client
                 self._records.assign(group.slots)
