@@ -1,7 +1,7 @@
 """Rendezvous: how ranks find each other when torchrun starts them, for the first time or again.
 
 torchrun's store may still hold entries of ranks that have died since, so a name that was used before could lead to
-addresses where no process listens.  The leader therefore makes up a new name for every start, and sends it only to ranks
+addresses where no process listens.  The leader therefore makes up a new name for every start, and sends it to ranks
 that are alive: each rank writes a random word, and accepts only the answer to that word.
 """
 

@@ -1,6 +1,6 @@
 """Worker processes that take pieces of work from one queue, and are replaced when they die.
 
-The queue is a pipe that holds the numbers of the pieces.  A worker reads the next number by itself, so fast workers take
+The queue is a pipe that holds the numbers of the pieces.  A worker reads the next one by itself, so fast workers take
 more, and a worker that is killed leaves no lock behind.  Workers report which pieces they have done; pieces that are
 missing in the end, because their worker died, are put in the queue again.
 """

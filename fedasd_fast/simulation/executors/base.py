@@ -34,4 +34,4 @@ class Executor(ABC):
             return [evaluate(model, v, experiment.data, experiment.config.eval_batch_size) for v in vectors]
 
     def close(self) -> None:  # noqa: B027
-        """Releases all resources; no client is being trained when it returns.  May be called repeatedly, at any time."""
+        """Releases all resources; no client is being trained when it returns.  May be called again, at any time."""
