@@ -8,10 +8,10 @@ A preset is a YAML file in this folder:
     rules                           [{when: settings, set: settings}]: settings that depend on the method or partition
     grid                            the rows and columns of the table: {setting: [values]}
     compares                        the averaged model (all, sel, cloud) whose accuracy the paper reports
-    expected                        the paper's numbers: [{settings.., mean, std, top_eigenvalue, trace, note, compares}]
+    expected                        the paper's numbers: [{settings.., mean, std, top_eigenvalue, trace, note}]
     inferred, suspect               settings that the paper does not state; numbers that should not be trusted
 
-A number's own `compares` wins over that of the table.
+A number may have a `compares` of its own, which wins over that of the table.
 
 In rules, grids and expected numbers a setting is written with dots (`asd.weighting`).
 """
