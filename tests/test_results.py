@@ -6,10 +6,15 @@ import json
 import re
 import shlex
 import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import pytest
 
+from fedasd_fast import presets
 from fedasd_fast.cli.main import main
 from fedasd_fast.common import compact_json
 from fedasd_fast.simulation.storage.recorded_run import read_run
@@ -53,3 +58,164 @@ def test_links_lead_somewhere() -> None:
 def test_analyses_are_saved_in_the_compact_form(path: Path) -> None:
     text = path.read_text()
     assert compact_json.dumps(json.loads(text)) == text
+
+
+RESULTS = DOCS / "results"
+FEDAVG, FEDAVG_ASD = RESULTS / "table4/fedavg-seed0", RESULTS / "table4/fedavg+asd-seed0"
+FEDDYN, FEDDYN_ASD = RESULTS / "table4/feddyn-seed0", RESULTS / "table4/feddyn+asd-seed0"
+FEDNTD, FEDNTD_ASD = RESULTS / "table4/fedntd-seed0", RESULTS / "table4/fedntd+asd-seed0"
+FEDNTD_SEED_1, FEDNTD_20 = RESULTS / "table4-seed1/fedntd-seed1", RESULTS / "table4-weight20/fedntd-seed0"
+UNIFORM, CACHE = RESULTS / "table4-uniform/fedavg+asd-seed0", RESULTS / "table4-cache/fedavg+asd-seed0"
+SPIKE = 6.0
+
+
+def rounds_of(run: Path) -> Sequence[Mapping[str, Any]]:
+    rows = read_run(run).metrics
+    assert [row["round"] for row in rows] == list(range(1, 1001))
+    return rows
+
+
+def curve(run: Path, model: str) -> list[float]:
+    return [row[f"acc_{model}"] for row in rounds_of(run) if f"acc_{model}" in row]
+
+
+def accuracies(run: Path) -> list[float]:
+    """`sel`, the mean of its last ten, `all`."""
+    return [curve(run, "sel")[-1], fmean(curve(run, "sel")[-10:]), curve(run, "all")[-1]]
+
+
+def analysis(run: Path, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "analysis" / f"{name}.json").read_text())
+    return found
+
+
+def row(label: str, *cells: str) -> str:
+    return f"| {' | '.join((label, *cells))} |"
+
+
+def plain(values: Iterable[float]) -> list[str]:
+    return [f"{value:.2f}" for value in values]
+
+
+def signed(one: Sequence[float], other: Sequence[float]) -> list[str]:
+    return [f"{a - b:+.2f}" for a, b in zip(one, other, strict=True)]
+
+
+def uniform_rows() -> Iterator[str]:
+    adaptive, uniform = accuracies(FEDAVG_ASD), accuracies(UNIFORM)
+    yield row("adaptive weights", *plain(adaptive))
+    yield row("uniform weights", *plain(uniform))
+    yield row("adaptive over uniform", *signed(adaptive, uniform))
+    yield row("uniform over FedAvg", *signed(uniform, accuracies(FEDAVG)))
+
+
+def uniform_analysis_rows() -> Iterator[str]:
+    runs = (FEDAVG_ASD, UNIFORM)
+
+    def change(run: Path, group: str) -> str:
+        found = analysis(run, "forgetting")["groups"]["fedavg+asd"][group]
+        return f"{found['mean']:+.1f} ± {found['error']:.1f}"
+
+    def dissimilarity(run: Path, weight: float) -> str:
+        found = analysis(run, "dissimilarity")
+        return f"{found['normalised']['values'][found['lambdas'].index(weight)]:.1f}"
+
+    def last_hundred(run: Path, what: str) -> str:
+        return f"{fmean(r[what] for r in rounds_of(run)[-100:]):.3f}"
+
+    def entropy(run: Path) -> str:
+        return f"{fmean(client['entropy'] for client in analysis(run, 'weights')['clients']):.2f}"
+
+    def spectrum(run: Path, what: str) -> float:
+        found: dict[str, Any] = analysis(run, "hessian")["spectrum"]
+        return float(found["top"][0] if what == "top" else found[what])
+
+    yield row("own local training, classes the client has much of", *(change(run, "much") for run in runs))
+    yield row("own local training, classes it has none of", *(change(run, "none") for run in runs))
+    yield row("G_d at lambda = 0", *(dissimilarity(run, 0.0) for run in runs))
+    yield row("G_d at lambda = 30, the run's own weights", *(dissimilarity(run, 30.0) for run in runs))
+    yield row("step of the global model", *(last_hundred(run, "drift") for run in runs))
+    yield row("distance of clients from it", *(last_hundred(run, "client_distance") for run in runs))
+    yield row("entropy of the teacher, nats", *(entropy(run) for run in runs))
+    yield row("top eigenvalue of the Hessian", *(f"{spectrum(run, 'top'):.1f}" for run in runs))
+    yield row("trace", *(f"{spectrum(run, 'trace'):,.0f} ± {spectrum(run, 'trace_error'):.0f}" for run in runs))
+    yield row("training loss", *(f"{analysis(run, 'hessian')['loss']:.2f}" for run in runs))
+
+
+def breakdown_rows() -> Iterator[str]:
+    for label, run in (
+        ("FedAvg", FEDAVG),
+        ("FedAvg+ASD", FEDAVG_ASD),
+        ("FedAvg+ASD, uniform weights", UNIFORM),
+        ("FedAvg+ASD, cached teacher", CACHE),
+        ("FedDyn", FEDDYN),
+        ("FedDyn+ASD", FEDDYN_ASD),
+        ("FedNTD", FEDNTD),
+        ("FedNTD, seed 1", FEDNTD_SEED_1),
+        ("FedNTD, lambda = 20", FEDNTD_20),
+        ("FedNTD+ASD", FEDNTD_ASD),
+    ):
+        losses, sel = [r["loss"] for r in rounds_of(run)], curve(run, "sel")
+        fall, at = max((before - after, 20 * k) for k, (before, after) in enumerate(pairwise(sel), 2))
+        spikes = sum(loss > SPIKE for loss in losses)
+        yield row(label, str(spikes), f"{max(losses):.1f}", f"{fall:.1f}", str(at))
+
+
+def weight_rows() -> Iterator[str]:
+    for label, run in (("30, seed 0", FEDNTD), ("30, seed 1", FEDNTD_SEED_1), ("20, seed 0", FEDNTD_20)):
+        yield row(label, *plain(accuracies(run)))
+
+
+def last_ten_rows() -> Iterator[str]:
+    for model, last in (("sel", 10), ("all", 1)):
+        for label, pair in (("FedAvg", (FEDAVG, FEDAVG_ASD)), ("FedDyn", (FEDDYN, FEDDYN_ASD))):
+            without, asd = (fmean(curve(run, model)[-last:]) for run in pair)
+            yield row(label, *plain([without, asd]), f"{asd - without:+.2f}")
+        yield row("FedNTD", *plain(fmean(curve(run, model)[-last:]) for run in (FEDNTD, FEDNTD_ASD)), "-")
+
+
+def cache_rows() -> Iterator[str]:
+    yield row("`augment: epoch, teacher: recompute`", *plain(accuracies(FEDAVG_ASD)))
+    yield row("`augment: round, teacher: cache`", *plain(accuracies(CACHE)))
+
+
+def fedspeed_rows() -> Iterator[str]:
+    """FedSpeed without perturbation is FedDyn (tests/simulation/test_identities.py), and is evaluated by `all`."""
+    paper = [presets.expected("table4_500clients", [f"method={method}"]) for method in ("fedspeed", "fedspeed+asd")]
+    theirs = [number.mean for number in paper if number]
+    ours = [curve(run, "all")[-1] for run in (FEDDYN, FEDDYN_ASD)]
+    yield row("FedSpeed, variant paper", *plain([ours[0], theirs[0]]), *signed(ours[:1], theirs[:1]))
+    yield row("FedSpeed+ASD, variant paper", *plain([ours[1], theirs[1]]), *signed(ours[1:], theirs[1:]))
+    gains = [[mine[1] - mine[0]] for mine in (ours, theirs)]
+    yield row("gain", *(f"{gain:+.2f}" for (gain,) in gains), *signed(*gains))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        uniform_rows,
+        uniform_analysis_rows,
+        breakdown_rows,
+        weight_rows,
+        last_ten_rows,
+        cache_rows,
+        fedspeed_rows,
+    ],
+    ids=lambda rows: rows.__name__.removesuffix("_rows"),
+)
+def test_tables_of_the_page(rows: Callable[[], Iterable[str]]) -> None:
+    said = (DOCS / "results.md").read_text().splitlines()
+    assert [line for line in rows() if line not in said] == []
+
+
+def test_sentences_about_the_weights() -> None:
+    said = " ".join((DOCS / "results.md").read_text().split())
+    lead = [a - u for a, u in zip(curve(FEDAVG_ASD, "all"), curve(UNIFORM, "all"), strict=True)]
+    first = next(k for k in range(len(lead)) if min(lead[k:]) > 0)
+    assert f"ahead from round {20 * (first + 1)} on, and up to {-min(lead[:first]):.1f} points behind before" in said
+    paper = [presets.expected("table3_uniform_vs_adaptive", [f"asd.weighting={w}"]) for w in ("uniform", "adaptive")]
+    assert (
+        "{:.2f} with uniform weights, {:.2f} with adaptive".format(*(number.mean for number in paper if number)) in said
+    )
+    between = curve(FEDDYN, "all")[-1] - curve(FEDDYN, "sel")[-1]
+    assert f"({between:.1f}) lies between `sel` and `all`" in said
