@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from fedasd_fast import presets
+from fedasd_fast.algorithms import create
+from fedasd_fast.common import dotted
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config
 
@@ -21,6 +23,7 @@ FIGURES = {
     "fig8_10_curves_cifar100", "fig8_10_curves_tinyimagenet", "fig11_cost", "fig12_convergence",
 }  # fmt: skip
 NUMBERS = ("mean", "std", "top_eigenvalue", "trace")
+ARGUMENTS = {"fedprox": ("mu",), "feddyn": ("alpha",), "fedspeed": ("alpha", "rho"), "fedsam": ("rho",)}
 
 
 def cells(name: str) -> list[dict[str, Any]]:
@@ -46,19 +49,46 @@ def test_a_preset_and_every_cell_of_its_grid_load(name: str) -> None:
     assert preset["description"]
     assert presets.load(name).name == name
     for key in preset.get("inferred", ()):
-        value: Any = presets.load(name).to_dict()
-        for part in key.split("."):
-            value = value[part]
+        if not key.startswith("method_args."):  # those below
+            assert dotted.lookup(presets.load(name).to_dict(), key) is not None
     for settings in cells(name):
         config = presets.load(name, words(settings))
         assert all(str(value) in config.to_yaml() for value in settings.values())
+
+
+@pytest.mark.parametrize("name", sorted({*TABLES, *FIGURES}))
+def test_what_the_paper_does_not_state_is_marked_as_inferred(name: str) -> None:
+    """Its text has no local epochs, weight decay, clipping, augmentation, and no mu, alpha or rho of the methods."""
+    preset = presets.describe(name)
+    methods = preset.get("grid", {}).get("method", [preset["config"]["method"]])
+    arguments = {argument for method in methods for argument in ARGUMENTS.get(method.removesuffix("+asd"), ())}
+    marked = preset["inferred"]
+    assert len(set(marked)) == len(marked)
+    assert {"local_epochs", "optimizer.weight_decay", "optimizer.clip_norm", "augment"} <= set(marked)
+    assert {key for key in marked if key.startswith("method_args.")} == {f"method_args.{key}" for key in arguments}
+    stated = {"optimizer.lr", "optimizer.lr_decay_per_round", "batch_size", "asd.temperature", "asd.weight", "rounds"}
+    if name not in ("table6_resnet20", "table7_tinyvit", "table8_vit_small", "fig1_intro"):
+        assert not stated & set(marked)
+
+
+def test_arguments_that_the_paper_does_not_state_exist() -> None:
+    for method, arguments in ARGUMENTS.items():
+        assert all(hasattr(create(method, {}), argument) for argument in arguments)
+
+
+def test_table_4_compares_fedspeed_with_the_model_that_the_authors_evaluated() -> None:
+    for method, model in (("fedavg", "sel"), ("feddyn+asd", "sel"), ("fedspeed", "all"), ("fedspeed+asd", "all")):
+        found = presets.expected("table4_500clients", [f"method={method}"])
+        assert found is not None
+        assert found.model == model
 
 
 @pytest.mark.parametrize(("name", "numbers"), TABLES.items())
 def test_the_papers_numbers_are_complete(name: str, numbers: int) -> None:
     expected = presets.describe(name)["expected"]
     assert sum(key in NUMBERS for cell in expected for key in cell) == numbers
-    where = Counter(str({k: v for k, v in cell.items() if k not in (*NUMBERS, "note")}) for cell in expected)
+    no_setting = (*NUMBERS, "note", "compares")
+    where = Counter(str({k: v for k, v in cell.items() if k not in no_setting}) for cell in expected)
     assert max(where.values()) == 1
     assert len(expected) == len(cells(name))
     for settings in cells(name):
@@ -131,6 +161,7 @@ def test_rules_follow_the_settings_and_give_way_to_the_user() -> None:
     assert presets.load(name, ["method=fedsam+asd"]).method_args == {}
     assert presets.load(name, ["method=fedsam", "partition=iid", "method_args.rho=0.2"]).method_args == {"rho": 0.2}
     assert presets.load(name, {"method": "feddisco"}).method_args == {"variant": "paper"}
+    assert presets.load("table4_500clients", ["method=fedspeed+asd"]).method_args == {"variant": "paper"}
     assert presets.load("table7_tinyvit", ["method=feddyn"]).method_args == {"alpha": 0.05}
     assert presets.load("table7_tinyvit", ["method=fedavg"]).method_args == {}
 

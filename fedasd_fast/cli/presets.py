@@ -48,7 +48,8 @@ def description(name: str) -> str:
     parts += [f"suspect: {_one_line(cell['settings'])}: {cell['why']}" for cell in preset.get("suspect", ())]
     if "expected" in preset:
         table = _expected_table(preset["expected"])
-        parts.append(f"The paper's accuracies (%, model {preset['compares']}):\n{table.text()}")
+        unless = " where no other is named" if "compares" in table.columns else ""
+        parts.append(f"The paper's accuracies (%, model {preset['compares']}{unless}):\n{table.text()}")
     return "\n".join(parts)
 
 

@@ -11,6 +11,8 @@ A preset is a YAML file in this folder:
     expected                        the paper's numbers: [{settings.., mean, std, top_eigenvalue, trace, note}]
     inferred, suspect               settings that the paper does not state; numbers that should not be trusted
 
+A number may have a `compares` of its own, which wins over that of the table.
+
 In rules, grids and expected numbers a setting is written with dots (`asd.weighting`).
 """
 
@@ -34,7 +36,7 @@ from ..config import Config, from_dict, parse_overrides
 Overrides = Sequence[str] | Mapping[str, Any]
 
 _FIRST_NAMES = ("quickstart", "digits", "cifar100-500clients")
-_NUMBER_KEYS = ("mean", "std", "top_eigenvalue", "trace", "note")
+_NUMBER_KEYS = ("mean", "std", "top_eigenvalue", "trace", "note", "compares")
 # Settings of where and how a run is computed, and its seed: the experiment is the same whatever they are.
 _INCIDENTAL_SETTINGS = {"name", "seed", "eval_every", "eval_models", "eval_batch_size", "checkpoint_every",
                         "on_client_error", "device", "executor", "workers", "clients_at_once", "threads", "data_dir",
@@ -112,7 +114,7 @@ def expected(what: str | Config, overrides: Overrides = ()) -> Expected | None:
             return Expected(
                 mean=cell["mean"],
                 std=cell.get("std"),
-                model=preset["compares"],
+                model=cell.get("compares", preset["compares"]),
                 source=preset["source"],
                 rounds=paper.rounds,
                 differs=tuple(sorted(differences(settings, paper.to_dict()))),

@@ -21,7 +21,7 @@ Array = np.ndarray
 DEFAULTS: dict[str, dict[str, Any]] = {
     "fedprox": {"mu": 1e-4},
     "feddyn": {"alpha": 0.01},
-    "fedspeed": {"alpha": 0.01, "rho": 0.1},
+    "fedspeed": {"alpha": 0.01, "rho": 0.1, "variant": "official"},
     "fedsam": {"rho": 0.05},
     "feddisco": {"variant": "official"},
     "fedntd": {"variant": "paper", "beta": None, "temperature": None},
@@ -125,7 +125,7 @@ def simulate(config: Config, data: Clients, start: Array) -> Result:
         if name in ("feddyn", "fedspeed"):
             alpha = arguments["alpha"] / (sizes[k] / sizes.mean())
             g = gradient(w)
-            if name == "fedspeed":
+            if name == "fedspeed" and arguments["variant"] == "official":
                 g = gradient(w + arguments["rho"] * g / (np.sqrt((g * g).sum()) + 1e-7))
             return clip(g + alpha * (h[k] - cloud)) + (decay + alpha) * w
         if name == "scaffold":

@@ -26,6 +26,7 @@ METHODS = [
     ("feddisco", {"variant": "paper"}),
     ("fedspeed", {}),
     ("fedspeed", {"alpha": 0.3, "rho": 0.4}),
+    ("fedspeed", {"variant": "paper", "alpha": 0.3}),
     ("scaffold", {}),
 ]
 OPTIMIZERS = {

@@ -120,6 +120,8 @@ def test_only_methods_can_be_registered() -> None:
         ("feddyn", {"alpha": -0.1}, r"method_args.alpha = -0.1; expected 0 or more"),
         ("feddyn", {"alpha": "much"}, "method_args.alpha = 'much'"),
         ("feddisco", {"variant": "papre"}, "did you mean paper"),
+        ("fedspeed", {"variant": "papre"}, "did you mean paper"),
+        ("fedspeed", {"rho": -0.1}, r"method_args.rho = -0.1; expected 0 or more"),
         ("fedavg", {"mu": 1.0}, "unknown setting method_args.mu"),
         ("fedntd", {"temperature": 0.0}, "temperature"),
     ],

@@ -20,6 +20,10 @@ def test_presets_are_listed_and_described(fedasd: Fedasd) -> None:
     assert "rho: 0.03}   where method: [fedsam, fedsam+asd], partition: iid" in out
     assert "suspect: method: fedspeed+asd, partition: dirichlet_0.6" in out
     assert out.splitlines()[-1].split() == ["fedspeed+asd", "iid", "32.68", "0.53"]
+    _, out, _ = fedasd("presets", "table4_500clients")
+    assert "not stated in the paper: local_epochs, optimizer.weight_decay, optimizer.clip_norm, augment, " in out
+    assert "model sel where no other is named" in out
+    assert out.splitlines()[-1].split() == ["fedspeed+asd", "36.59", "all"]
 
 
 @pytest.mark.parametrize("name", presets.names())

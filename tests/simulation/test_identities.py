@@ -52,6 +52,13 @@ def test_fedspeed_without_ascent_is_feddyn(asd: str) -> None:
 
 
 @pytest.mark.parametrize("asd", ["", "+asd"])
+def test_the_papers_fedspeed_is_feddyn(asd: str) -> None:
+    assert same(run(f"fedspeed{asd}", variant="paper"), run(f"feddyn{asd}"))
+    assert same(run(f"fedspeed{asd}", variant="official"), run(f"fedspeed{asd}", rho=0.1))
+    assert same(run(f"fedspeed{asd}", variant="paper", rho=0.1), run(f"fedspeed{asd}"))  # a variant is only defaults
+
+
+@pytest.mark.parametrize("asd", ["", "+asd"])
 def test_fedsam_without_ascent_is_fedavg(asd: str) -> None:
     assert same(run(f"fedsam{asd}", rho=0.0), run(f"fedavg{asd}"))
     assert not same(run(f"fedsam{asd}"), run(f"fedavg{asd}"))
