@@ -14,7 +14,7 @@ from ..common.schema import ConfigError
 from ..config import Config, from_dict
 from ..data.federated import FederatedData
 from . import state
-from .context import Context, Inputs, Parallelism, build_context, load_data
+from .context import Context, Parallelism, build_context, load_data
 from .distributed.process_group import (
     NOT_STARTED,
     ProcessGroup,
@@ -25,6 +25,7 @@ from .distributed.process_group import (
 from .distributed.sharding import Shard
 from .errors import SimulationError
 from .executors.autotune import choose_executor
+from .inputs import Inputs, check_inputs, with_fingerprints
 from .resource_estimate import check_resources
 from .restore import check_same_settings, restore, saved_parallelism
 from .result import Result
@@ -51,6 +52,7 @@ def simulate(
     if config.executor == "auto" and started_by_torchrun():
         config = config.replace(executor="torchrun")
     inputs = Inputs(data, model)
+    config = with_fingerprints(config, inputs)
     with process_group(config.executor) as group:
         group.check_settings(config)
         if config.out is None:
@@ -101,7 +103,10 @@ def _continue(
     directory: RunDirectory, config: Config, inputs: Inputs, callbacks: Sequence[Callback], group: ProcessGroup
 ) -> Result:
     with directory:
-        check_same_settings(config, group.from_leader(lambda: directory.config().to_yaml()))
+        saved = group.from_leader(directory.config)
+        check_same_settings(config, saved.to_yaml())
+        check_inputs(saved.inputs, inputs)
+        config = with_fingerprints(config, inputs)  # runs of older versions recorded none
         stop = StopRequests()
         kept = group.from_leader(lambda: checkpoint.load(directory.checkpoints))
         if kept:
