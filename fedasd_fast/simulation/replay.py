@@ -46,6 +46,7 @@ def replay(
             raise SimulationError(f"round = {round}; expected 1 .. {config.rounds}")
         kept = checkpoint.load(directory.checkpoints)
         if kept:
+            directory.check_complete(kept[0]["config"])
             check_same_settings(config, kept[0]["config"])
         usable = [i for i, content in enumerate(kept) if content["state"]["round"] < round]
         parallelism = saved_parallelism(kept[usable[0]]) if usable else None

@@ -110,6 +110,7 @@ def _continue(
         stop = StopRequests()
         kept = group.from_leader(lambda: checkpoint.load(directory.checkpoints))
         if kept:
+            group.from_leader(lambda: directory.check_complete(kept[0]["config"]))
             check_same_settings(config, kept[0]["config"])
         parallelism = saved_parallelism(kept[0]) if kept else None
         shard = Shard(directory.clients, group.rank, group.world)
