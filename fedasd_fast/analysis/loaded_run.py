@@ -18,6 +18,7 @@ from ..simulation.restore import restore, saved_parallelism
 from ..simulation.state import State, from_plain
 from ..simulation.storage import checkpoint
 from ..simulation.storage.run_directory import RunDirectory
+from ..simulation.system.process_state import own_process_state
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ def load_run(path: str | Path, *, data: FederatedData | None = None, model: nn.M
     if not kept:
         raise SimulationError(f"{path} has no checkpoint yet; run it further, or choose another run")
     shard, parallelism = Shard(directory.clients), saved_parallelism(kept[0])
-    context = build_context(config, inputs, shard=shard, parallelism=parallelism)
-    state = restore(context, kept, read_only=True)
+    with own_process_state():
+        context = build_context(config, inputs, shard=shard, parallelism=parallelism)
+        state = restore(context, kept, read_only=True)
     before = from_plain(kept[1]["state"], context.initial.device) if kept[1:] else None
     return LoadedRun(directory.path, context, state, before, directory.metrics(state.round))

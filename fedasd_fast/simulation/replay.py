@@ -21,6 +21,7 @@ from .round import run_round
 from .storage import checkpoint
 from .storage.client_store import ClientStore
 from .storage.run_directory import RunDirectory
+from .system.process_state import own_process_state
 from .system.threads import threads
 
 
@@ -41,7 +42,7 @@ def replay(
     directory, inputs = RunDirectory(Path(out)), Inputs(data, model)
     config = directory.config()  # before the lock, which leaves a file: this may be no run directory
     check_inputs(config.inputs, inputs)
-    with directory:
+    with own_process_state(), directory:
         if not 1 <= round <= config.rounds:
             raise SimulationError(f"round = {round}; expected 1 .. {config.rounds}")
         kept = checkpoint.load(directory.checkpoints)

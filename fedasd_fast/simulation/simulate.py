@@ -32,6 +32,7 @@ from .result import Result
 from .runner import Runner
 from .storage import checkpoint
 from .storage.run_directory import RankDirectory, RunDirectory
+from .system.process_state import own_process_state
 from .system.signals import StopRequests
 
 _log = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ def simulate(
         config = config.replace(executor="torchrun")
     inputs = Inputs(data, model)
     config = with_fingerprints(config, inputs)
-    with process_group(config.executor) as group:
+    with own_process_state(), process_group(config.executor) as group:
         group.check_settings(config)
         if config.out is None:
             context, choice = _prepare(config, inputs, Shard(None, group.rank, group.world))
@@ -83,7 +84,8 @@ def resume(
     `changes` may alter what the rounds done so far do not depend on, such as the number of rounds or of workers.
     """
     changes = changes or {}
-    with process_group(changes.get("executor", "torchrun") if started_by_torchrun() else "") as group:
+    executor = changes.get("executor", "torchrun") if started_by_torchrun() else ""
+    with own_process_state(), process_group(executor) as group:
         directory = _run_directory(Path(out), group)
         # Before the lock, which leaves a file: this may be no run directory.
         config = group.from_leader(directory.config).replace(**changes)
