@@ -98,6 +98,7 @@ class Config:
     threads: int = 0  # of each worker; 0: as many as a local step can use
     data_dir: str | None = None
     out: str | None = None
+    inputs: dict[str, dict[str, Any]] = field(default_factory=dict)  # fingerprints of the caller's own; not to be set
 
     def __post_init__(self) -> None:
         _check_ranges(self)
@@ -133,7 +134,10 @@ class Config:
         return self.create_method().distillation(Distillation(**settings), bool(self.asd.enabled))
 
     def to_dict(self) -> dict[str, Any]:
-        return plain(self)  # type: ignore[no-any-return]
+        values: dict[str, Any] = plain(self)
+        if not self.inputs:  # no setting, and seldom there
+            del values["inputs"]
+        return values
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.to_dict(), sort_keys=False)

@@ -21,7 +21,8 @@ def test_the_yaml_of_a_configuration_is_the_configuration(tmp_path: Path) -> Non
     file.write_text(config.to_yaml())
     assert from_yaml(file) == config
     assert config.synthetic.shape == (3, 8, 8)
-    assert set(yaml.safe_load(config.to_yaml())) == set(Config.__dataclass_fields__)  # complete
+    settings = set(Config.__dataclass_fields__) - {"inputs"}  # no setting
+    assert set(yaml.safe_load(config.to_yaml())) == settings  # complete
 
 
 def test_numbers_are_read_as_the_settings_need_them() -> None:

@@ -10,13 +10,15 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..data.federated import FederatedData
-from ..simulation.context import Context, Inputs, build_context
+from ..simulation.context import Context, build_context
 from ..simulation.distributed.sharding import Shard
 from ..simulation.errors import SimulationError
+from ..simulation.inputs import Inputs, check_inputs
 from ..simulation.restore import restore, saved_parallelism
 from ..simulation.state import State, from_plain
 from ..simulation.storage import checkpoint
 from ..simulation.storage.run_directory import RunDirectory
+from ..simulation.system.process_state import own_process_state
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,15 @@ class LoadedRun:
 
 def load_run(path: str | Path, *, data: FederatedData | None = None, model: nn.Module | None = None) -> LoadedRun:
     """`data` and `model` are those that were passed to `simulate`, if any."""
-    directory = RunDirectory(Path(path))
+    directory, inputs = RunDirectory(Path(path)), Inputs(data, model)
     config = directory.config().replace(executor="serial", clients_at_once=0)
+    check_inputs(config.inputs, inputs)
     kept = checkpoint.load(directory.checkpoints)
     if not kept:
         raise SimulationError(f"{path} has no checkpoint yet; run it further, or choose another run")
     shard, parallelism = Shard(directory.clients), saved_parallelism(kept[0])
-    context = build_context(config, Inputs(data, model), shard=shard, parallelism=parallelism)
-    state = restore(context, kept, read_only=True)
+    with own_process_state():
+        context = build_context(config, inputs, shard=shard, parallelism=parallelism)
+        state = restore(context, kept, read_only=True)
     before = from_plain(kept[1]["state"], context.initial.device) if kept[1:] else None
     return LoadedRun(directory.path, context, state, before, directory.metrics(state.round))

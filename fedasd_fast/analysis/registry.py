@@ -15,6 +15,7 @@ from importlib import util
 from typing import TYPE_CHECKING, Any
 
 from ..common.schema import ConfigError, convert, nearest
+from ..simulation.system.process_state import own_process_state
 from .cost import cost
 from .dissimilarity import dissimilarity
 from .drift import drift
@@ -85,7 +86,8 @@ def analysis_keywords(name: str, common: Mapping[str, Any], own: Mapping[str, An
 
 
 def analyse(name: str, run: LoadedRun, options: Mapping[str, Any]) -> AnalysisResult:
-    return ANALYSES[name].function(run, **options)
+    with own_process_state():
+        return ANALYSES[name].function(run, **options)
 
 
 def result_figure(name: str, results: Iterable[Mapping[str, Any]]) -> Figure | None:

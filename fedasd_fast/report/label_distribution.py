@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from ..common.formatting import plural
 from ..common.plotting import GREY, new_figure
+from ..common.schema import ConfigError
 from ..config import Config
 from ..data import federate
 
@@ -29,6 +30,8 @@ BLUE, TEXT_COLOUR = "#08519c", "#222222"
 
 def label_counts(config: Config, max_clients: int) -> Array:
     """[clients, classes]: samples of each class that each client has; of more clients, evenly spaced ones."""
+    if "data" in config.inputs:
+        raise ConfigError("the run's data were the caller's own, which the settings do not name")
     data = federate(config)
     shown = np.linspace(0, data.num_clients - 1, min(data.num_clients, max_clients)).astype(int)
     return np.stack([data.label_counts(int(k)).numpy() for k in shown])

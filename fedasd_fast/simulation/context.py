@@ -30,19 +30,12 @@ from .client.stacked_model import clients_that_fit, why_not_stackable
 from .client.trainer import Trainer
 from .distributed.sharding import Shard
 from .experiment import Experiment
+from .inputs import Inputs
 from .storage.client_store import ClientRecords, ClientStore
 from .system.allocator import keep_freed_memory
 from .system.threads import choose_threads, cores
 
 _ONE_THREAD_EACH = ("processes", "torchrun")  # several of them share a machine: one thread each, unless told
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """The caller's own data and model; None: what the configuration names."""
-
-    data: FederatedData | None = None
-    model: nn.Module | None = None
 
 
 @dataclass(frozen=True)

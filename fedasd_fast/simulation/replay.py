@@ -11,15 +11,17 @@ from ..data.federated import FederatedData
 from . import state
 from .client.update import train_client
 from .cohort import client_tasks
-from .context import Inputs, build_context
+from .context import build_context
 from .distributed.sharding import Shard
 from .errors import ClientError, SimulationError
 from .executors import local_executor
+from .inputs import Inputs, check_inputs
 from .restore import check_same_settings, restore, saved_parallelism
 from .round import run_round
 from .storage import checkpoint
 from .storage.client_store import ClientStore
 from .storage.run_directory import RunDirectory
+from .system.process_state import own_process_state
 from .system.threads import threads
 
 
@@ -37,18 +39,20 @@ def replay(
 
     Starts at the nearest checkpoint before that round, or at the first round, and repeats what lies between.
     """
-    directory = RunDirectory(Path(out))
+    directory, inputs = RunDirectory(Path(out)), Inputs(data, model)
     config = directory.config()  # before the lock, which leaves a file: this may be no run directory
-    with directory:
+    check_inputs(config.inputs, inputs)
+    with own_process_state(), directory:
         if not 1 <= round <= config.rounds:
             raise SimulationError(f"round = {round}; expected 1 .. {config.rounds}")
         kept = checkpoint.load(directory.checkpoints)
         if kept:
+            directory.check_complete(kept[0]["config"])
             check_same_settings(config, kept[0]["config"])
         usable = [i for i, content in enumerate(kept) if content["state"]["round"] < round]
         parallelism = saved_parallelism(kept[usable[0]]) if usable else None
         shard = Shard(directory.clients)
-        context = build_context(config, Inputs(data, model), shard=shard, parallelism=parallelism)
+        context = build_context(config, inputs, shard=shard, parallelism=parallelism)
         experiment, records = context.experiment, context.records
         assert isinstance(records, ClientStore)
         if usable:

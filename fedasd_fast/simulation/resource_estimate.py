@@ -106,7 +106,7 @@ def estimate_resources(context: Context, workers: int | None = None) -> Resource
         clients_with_state=stored,
         state_file=records.chunk_slots,
         state_on_disk=config.out is not None,
-        checkpoints=3 * (size * (3 * width + 8 * states) + 16 * stored) + len(config.eval_models) * size * width,
+        checkpoints=3 * (size * (3 * width + 8 * states) + 24 * stored) + len(config.eval_models) * size * width,
         workers=context.workers if workers is None else workers,
     )
 

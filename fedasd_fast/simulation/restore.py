@@ -17,13 +17,15 @@ from .storage.client_store import ClientStore
 
 # Settings that may differ when a run is continued: the rounds done so far do not depend on them.
 _FREE_SETTINGS = {"name", "rounds", "checkpoint_every", "on_client_error", "executor", "workers", "data_dir", "out"}
+_COMPARED_ELSEWHERE = {"inputs"}  # see inputs.py
 
 
 def check_same_settings(config: Config, saved: str) -> None:
     """Refuses to continue under settings that would give another result than the run began with."""
     # Through Config: settings that came after the run began were what is now their default.
     now, then = config.to_dict(), from_dict(yaml.safe_load(saved)).to_dict()
-    changed = [key for key in now if key not in _FREE_SETTINGS and now[key] != then[key]]
+    fixed = now.keys() - _FREE_SETTINGS - _COMPARED_ELSEWHERE
+    changed = [key for key in now if key in fixed and now[key] != then[key]]
     if changed:
         listed = ", ".join(f"{key} = {now[key]!r} (was {then[key]!r})" for key in changed)
         raise SimulationError(

@@ -14,7 +14,7 @@ from ..common.schema import ConfigError
 from ..config import Config, from_dict
 from ..data.federated import FederatedData
 from . import state
-from .context import Context, Inputs, Parallelism, build_context, load_data
+from .context import Context, Parallelism, build_context, load_data
 from .distributed.process_group import (
     NOT_STARTED,
     ProcessGroup,
@@ -25,12 +25,14 @@ from .distributed.process_group import (
 from .distributed.sharding import Shard
 from .errors import SimulationError
 from .executors.autotune import choose_executor
+from .inputs import Inputs, check_inputs, with_fingerprints
 from .resource_estimate import check_resources
 from .restore import check_same_settings, restore, saved_parallelism
 from .result import Result
 from .runner import Runner
 from .storage import checkpoint
 from .storage.run_directory import RankDirectory, RunDirectory
+from .system.process_state import own_process_state
 from .system.signals import StopRequests
 
 _log = logging.getLogger(__name__)
@@ -51,7 +53,8 @@ def simulate(
     if config.executor == "auto" and started_by_torchrun():
         config = config.replace(executor="torchrun")
     inputs = Inputs(data, model)
-    with process_group(config.executor) as group:
+    config = with_fingerprints(config, inputs)
+    with own_process_state(), process_group(config.executor) as group:
         group.check_settings(config)
         if config.out is None:
             context, choice = _prepare(config, inputs, Shard(None, group.rank, group.world))
@@ -81,7 +84,8 @@ def resume(
     `changes` may alter what the rounds done so far do not depend on, such as the number of rounds or of workers.
     """
     changes = changes or {}
-    with process_group(changes.get("executor", "torchrun") if started_by_torchrun() else "") as group:
+    executor = changes.get("executor", "torchrun") if started_by_torchrun() else ""
+    with own_process_state(), process_group(executor) as group:
         directory = _run_directory(Path(out), group)
         # Before the lock, which leaves a file: this may be no run directory.
         config = group.from_leader(directory.config).replace(**changes)
@@ -101,10 +105,14 @@ def _continue(
     directory: RunDirectory, config: Config, inputs: Inputs, callbacks: Sequence[Callback], group: ProcessGroup
 ) -> Result:
     with directory:
-        check_same_settings(config, group.from_leader(lambda: directory.config().to_yaml()))
+        saved = group.from_leader(directory.config)
+        check_same_settings(config, saved.to_yaml())
+        check_inputs(saved.inputs, inputs)
+        config = with_fingerprints(config, inputs)  # runs of older versions recorded none
         stop = StopRequests()
         kept = group.from_leader(lambda: checkpoint.load(directory.checkpoints))
         if kept:
+            group.from_leader(lambda: directory.check_complete(kept[0]["config"]))
             check_same_settings(config, kept[0]["config"])
         parallelism = saved_parallelism(kept[0]) if kept else None
         shard = Shard(directory.clients, group.rank, group.world)

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from fedasd_fast.config import Config, from_dict
 from fedasd_fast.data.federated import FederatedData, Samples
 from fedasd_fast.simulation import state
-from fedasd_fast.simulation.context import Context, Inputs, build_context
+from fedasd_fast.simulation.context import Context, build_context
 from fedasd_fast.simulation.executors import local_executor
+from fedasd_fast.simulation.inputs import Inputs
 from fedasd_fast.simulation.round import run_round
 from fedasd_fast.simulation.state import State
 

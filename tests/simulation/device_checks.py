@@ -14,7 +14,8 @@ from fedasd_fast.config import from_dict
 from fedasd_fast.data.federated import Dataset, PartitionedData, Samples
 from fedasd_fast.simulation.client.update import load_client
 from fedasd_fast.simulation.cohort import client_tasks
-from fedasd_fast.simulation.context import Context, Inputs, build_context
+from fedasd_fast.simulation.context import Context, build_context
+from fedasd_fast.simulation.inputs import Inputs
 from fedasd_fast.simulation.state import first
 
 # Clients of unequal sizes, so that the last batches have many.

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from fedasd_fast.simulation import ClientError, Interrupted, sampling, simulate
 from fedasd_fast.simulation.cohort import client_tasks
-from fedasd_fast.simulation.context import Inputs, build_context
+from fedasd_fast.simulation.context import build_context
+from fedasd_fast.simulation.inputs import Inputs
 from tests.algorithms.problem import (
     CLASSES,
     FEATURES,

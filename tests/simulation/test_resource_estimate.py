@@ -45,7 +45,7 @@ def test_by_hand(tmp_path: Path) -> None:
     assert made.clients_with_state == 24
     assert made.state == 16 * 2**20 // (2 * P * 4) * (2 * P * 4)  # one file
     # Three checkpoints of initial, cloud, sel, and the average of all and h in eight bytes; and three models.
-    assert made.checkpoints == 3 * (P * (3 * 4 + 2 * 8) + 24 * 16) + 3 * P * 4
+    assert made.checkpoints == 3 * (P * (3 * 4 + 2 * 8) + 24 * 24) + 3 * P * 4
     assert made.disk == made.state + made.checkpoints
     assert made.memory == made.model + made.data + made.largest_client + made.teacher_cache
 

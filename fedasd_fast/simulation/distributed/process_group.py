@@ -114,7 +114,7 @@ class TorchProcessGroup(ProcessGroup):
         settings = {key: value for key, value in config.to_dict().items() if key not in _PER_MACHINE}
         settings["the version of torch"] = torch.__version__
         for rank, theirs in enumerate(self.gather(settings)):
-            if changed := [key for key, value in settings.items() if theirs[key] != value]:
+            if changed := [key for key, value in settings.items() if theirs.get(key) != value]:
                 raise SimulationError(
                     f"rank {rank} was started with other settings than rank {self.rank}: {', '.join(changed)}; start "
                     "all machines with the same command and the same versions"

@@ -14,9 +14,10 @@ from ...algorithms import Server
 from ...common.schema import ConfigError
 from ..aggregation.sums import ClientReport, Sums
 from ..cohort import ClientTask, group_tasks, local_steps
-from ..context import Context, Inputs
+from ..context import Context
 from ..distributed.worker_pool import MAX_PIECES, WorkerPool, check_that_workers_can_start, needs_main
 from ..evaluation import batches, summed
+from ..inputs import Inputs
 from ..storage.client_store import ClientStore
 from ..system.shared_memory import SharedBuffers, SharedMemory, dumps
 from ..system.threads import threads

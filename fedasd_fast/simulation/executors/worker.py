@@ -18,9 +18,10 @@ from ...algorithms import Server
 from ...config import Config
 from ..aggregation.sums import ClientReport
 from ..cohort import ClientTask
-from ..context import Inputs, Parallelism, build_context
+from ..context import Parallelism, build_context
 from ..distributed.worker_pool import WorkerFailure
 from ..evaluation import evaluate_batches
+from ..inputs import Inputs
 from ..storage.client_store import WorkerStore
 from ..system.shared_memory import SharedBuffers, SharedMemory, loads
 from .local import local_executor

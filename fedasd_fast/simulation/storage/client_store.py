@@ -4,6 +4,8 @@ A client's record is a row [names, P] in a slot.  Writing takes a fresh slot and
 as it is until two checkpoints have been written after it was replaced: so a run that is killed at any moment finds
 every record of its last checkpoint, and of the one before, unharmed.  `rollback` returns to the last `mark` likewise.
 
+Records of a checkpoint have checksums, which are verified when a record of a restored checkpoint is first read.
+
 Slots are handed out by one process alone.  Others that write records open the store as `WorkerStore`, with slots that
 were reserved for them; `commit` then says which of these records count.
 """
@@ -21,6 +23,7 @@ from torch import Tensor
 
 from ..errors import SimulationError
 from ..system.shared_memory import SharedMemory, whole_pages
+from .record_checksums import RecordChecksums
 
 _CHUNK_BYTES = 16 * 2**20
 
@@ -60,12 +63,16 @@ class ClientStore:
         self._replaced: list[int] = []  # since the last checkpoint
         self._held: list[int] = []  # replaced before the last checkpoint, but in the one before it
         self._reserved: dict[int, int] = {}  # client -> slot that others may be writing to
+        self._checksums = RecordChecksums()
         self._read_only_slots = 0  # slots below this number are in files that are only read
 
     def read(self, client: int) -> dict[str, Tensor] | None:
         """The client's vectors, to be read only; None if it never wrote."""
         slot = self._slots.get(client)
-        return None if slot is None else self._record(slot)
+        if slot is None:
+            return None
+        self._verify(client, slot)
+        return self._record(slot)
 
     def write(self, client: int, vectors: Mapping[str, Tensor]) -> None:
         if not self.names:
@@ -78,7 +85,10 @@ class ClientStore:
         """For each client the slot of its record, -1 if it has none, and a fresh one for its next."""
         if not self.names:
             return dict.fromkeys(clients, (-1, -1))
-        self._reserved |= {client: self._take() for client in clients}
+        for client in clients:
+            if client in self._slots:  # will be read where there are no checksums
+                self._verify(client, self._slots[client])
+            self._reserved[client] = self._take()
         return {client: (self._slots.get(client, -1), slot) for client, slot in self._reserved.items()}
 
     def commit(self, clients: Iterable[int]) -> None:
@@ -126,7 +136,14 @@ class ClientStore:
             if isinstance(chunk, np.memmap):
                 chunk.flush()
         clients = sorted(self._slots)
-        return {"clients": torch.tensor(clients), "slots": torch.tensor([self._slots[c] for c in clients])}
+        slots = [self._slots[client] for client in clients]
+        for slot in self._checksums.missing(slots):
+            self._checksums.add(slot, self._rows(slot))
+        return {
+            "clients": torch.tensor(clients),
+            "slots": torch.tensor(slots),
+            "checksums": self._checksums.of(slots),
+        }
 
     def checkpointed(self) -> None:
         """The last snapshot is safe: slots that only older checkpoints need are free again."""
@@ -144,6 +161,7 @@ class ClientStore:
                 "cut; restore them, or start the run anew"
             )
         self._slots = dict(zip(clients, slots, strict=True))
+        self._checksums.restore(snapshot)
         used = set(slots)
         self._held = sorted({slot for other in others for slot in other["slots"].tolist()} - used)
         self._journal, self._replaced, self._reserved = [], [], {}
@@ -168,15 +186,32 @@ class ClientStore:
             record[name].copy_(vectors[name])
 
     def _record(self, slot: int) -> dict[str, Tensor]:
-        rows = torch.from_numpy(self._chunks[slot // self.chunk_slots][slot % self.chunk_slots])
-        return dict(zip(self.names, rows, strict=True))
+        return dict(zip(self.names, torch.from_numpy(self._rows(slot)), strict=True))
+
+    def _rows(self, slot: int) -> np.ndarray:
+        rows: np.ndarray = self._chunks[slot // self.chunk_slots][slot % self.chunk_slots]
+        return rows
+
+    def _verify(self, client: int, slot: int) -> None:
+        if not self._checksums.is_unverified(slot) or self._checksums.verify(slot, self._rows(slot)):
+            return
+        number, place = divmod(slot, self.chunk_slots)
+        chunk = self._chunks[number]
+        assert isinstance(chunk, np.memmap)
+        raise SimulationError(
+            f"the record of client {client} is damaged: {chunk.filename} has another checksum than the checkpoint says "
+            f"({self.record_bytes:,} bytes from {place * self.record_bytes:,} on); restore that file from a copy, or "
+            "remove the run's checkpoint folder to run from the first round again (with the same result)"
+        )
 
     def _take(self) -> int:
         if not self._free:
             first = len(self._chunks) * self.chunk_slots
             self._chunks.append(self._new_chunk(len(self._chunks)))
             self._free = list(range(first + self.chunk_slots - 1, first - 1, -1))
-        return self._free.pop()
+        slot = self._free.pop()
+        self._checksums.taken(slot)
+        return slot
 
     @property
     def _shape(self) -> tuple[int, int, int]:

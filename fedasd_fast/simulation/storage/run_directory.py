@@ -7,9 +7,12 @@ import contextlib
 import logging
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
+
+import yaml
 
 from ...common import jsonl
 from ...common.files import write_atomically
@@ -18,6 +21,7 @@ from ..errors import SimulationError
 from ..system.versions import versions
 
 _LOCK_TIMEOUT = 10.0  # seconds
+_END = "# end of the settings\n"  # without this line config.yaml is of an older version, or was cut short
 _log = logging.getLogger(__name__)
 
 
@@ -86,7 +90,7 @@ class RunDirectory:
 
     def save(self, config: Config, round: int) -> None:
         """With what the rounds from here on are run: settings and versions.  Rounds done keep their versions."""
-        self.write("config.yaml", config.to_yaml().encode())
+        self.write("config.yaml", (config.to_yaml() + _END).encode())
         before = [row for row in self._rows("versions.jsonl", replacing=True) if row["round"] < round]
         now = {"round": round, **versions()}
         if not before or {**before[-1], "round": round} != now:
@@ -96,7 +100,29 @@ class RunDirectory:
     def config(self) -> Config:
         if not self.holds_a_run():
             raise SimulationError(f"{self.path} is not a run directory: there is no config.yaml in it")
+        if not any(self.checkpoints.glob("round-*.pt")):
+            self._check_complete(Config().to_dict())  # with checkpoints, see check_complete
         return from_yaml(self.path / "config.yaml")
+
+    def check_complete(self, saved: str) -> None:
+        """Refuses a config.yaml that lacks settings which the checkpoint has: they would get their defaults."""
+        self._check_complete(yaml.safe_load(saved))
+
+    def _check_complete(self, expected: Mapping[str, Any]) -> None:
+        path = self.path / "config.yaml"
+        text = path.read_bytes().decode(errors="replace")
+        if text.endswith(_END):
+            return
+        try:
+            found = yaml.safe_load(text)
+        except yaml.YAMLError:
+            found = None
+        missing = [key for key in expected if not isinstance(found, dict) or key not in found]
+        if missing or not text.endswith("\n"):
+            lacks = f"lacks {', '.join(missing[:3])}{' and more' if missing[3:] else ''}" if missing else "has no end"
+            raise SimulationError(
+                f"{path} was cut short: it {lacks}; restore it from a copy, or start the run anew in another directory"
+            )
 
     def write(self, name: str, data: bytes | memoryview) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 from fedasd_fast.simulation import SimulationError
 from fedasd_fast.simulation.storage import client_store
 from fedasd_fast.simulation.storage.client_store import ClientStore
+from fedasd_fast.simulation.storage.record_checksums import RecordChecksums
 from tests.simulation.small_runs import files
 
 NAMES, SIZE = ("h", "upload"), 3
@@ -200,6 +202,95 @@ def test_a_record_that_is_being_read_stays_while_its_client_writes(tmp_path: Pat
         assert old is not None
         records.write(0, vectors(2))
         assert old["h"].tolist() == [1, 1, 1]
+
+
+class TestChecksums:
+    def saved(self, directory: Path, clients: int = 6) -> dict[str, Tensor]:
+        records = make(directory)
+        for client in range(clients):
+            records.write(client, vectors(client + 1))
+        return checkpointed(records)
+
+    def restored(self, directory: Path, snapshot: dict[str, Tensor]) -> ClientStore:
+        records = make(directory)
+        records.restore(snapshot)
+        return records
+
+    @pytest.mark.parametrize("byte", range(RECORD))
+    def test_any_byte(self, byte: int, tmp_path: Path) -> None:
+        snapshot = self.saved(tmp_path)
+        flip(tmp_path / "chunk-00001.bin", RECORD + byte)  # of client 5; the first file has four records
+        records = self.restored(tmp_path, snapshot)
+        assert [value(records, client) for client in range(5)] == [1, 2, 3, 4, 5]
+        damaged = rf"record of client 5 is damaged: {tmp_path}/chunk-00001.bin has .*24 bytes from 24 on\); rest"
+        for _ in range(2):
+            with pytest.raises(SimulationError, match=damaged):
+                records.read(5)
+        with pytest.raises(SimulationError, match=damaged):
+            records.reserve([4, 5])  # workers, who would read it, have no checksums
+        records.rollback()
+        records.write_to_memory()
+        with pytest.raises(SimulationError, match=damaged):
+            records.read(5)
+
+    def test_damage_is_not_blessed_by_the_next_checkpoint(self, tmp_path: Path) -> None:
+        snapshot = self.saved(tmp_path)
+        flip(tmp_path / "chunk-00000.bin", 3)
+        records = self.restored(tmp_path, snapshot)
+        records.write(1, vectors(9))
+        records = self.restored(tmp_path, checkpointed(records))
+        assert value(records, 1) == 9
+        with pytest.raises(SimulationError, match="record of client 0 is damaged"):
+            records.read(0)
+
+    def test_a_damaged_record_may_be_replaced(self, tmp_path: Path) -> None:
+        """Free slots are not looked at, and a slot that is taken again has a new checksum."""
+        snapshot = self.saved(tmp_path)
+        flip(tmp_path / "chunk-00000.bin", 3)
+        records = self.restored(tmp_path, snapshot)
+        for number in range(20):
+            records.write(0, vectors(number))
+            snapshot = checkpointed(records)
+        assert value(self.restored(tmp_path, snapshot), 0) == 19
+
+    def test_only_what_was_written_is_summed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        summed: list[int] = []
+        add = RecordChecksums.add
+
+        def spy(self: RecordChecksums, slot: int, record: Any) -> None:
+            summed.append(slot)
+            add(self, slot, record)
+
+        monkeypatch.setattr(RecordChecksums, "add", spy)
+        records = self.restored(tmp_path, self.saved(tmp_path, 3))
+        assert summed == [0, 1, 2]
+        records.write(7, vectors(7))
+        snapshot = checkpointed(records)
+        assert summed == [0, 1, 2, 3]
+        assert checkpointed(records)["checksums"].tolist() == snapshot["checksums"].tolist()
+        assert summed == [0, 1, 2, 3]
+
+    def test_checkpoints_of_older_versions(self, tmp_path: Path) -> None:
+        """They have no checksums; records that are written from now on do."""
+        snapshot = self.saved(tmp_path)
+        del snapshot["checksums"]
+        flip(tmp_path / "chunk-00000.bin", 3)
+        records = self.restored(tmp_path, snapshot)
+        assert records.read(0) is not None
+        records.write(2, vectors(8))
+        snapshot = checkpointed(records)
+        slot = int(snapshot["slots"][2])
+        flip(tmp_path / f"chunk-{slot // 4:05d}.bin", slot % 4 * RECORD)
+        records = self.restored(tmp_path, snapshot)
+        assert [value(records, client) for client in (1, 3)] == [2, 4]
+        with pytest.raises(SimulationError, match="record of client 2 is damaged"):
+            records.read(2)
+
+
+def flip(path: Path, byte: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[byte] ^= 1
+    path.write_bytes(data)
 
 
 @pytest.mark.parametrize("harm", ["removed", "cut"])

@@ -1,0 +1,54 @@
+"""Checksums of client records, by slot: computed for a checkpoint, verified when a restored record is first read."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_UNKNOWN = -1  # of a record in a checkpoint of an older version
+
+
+class RecordChecksums:
+    """A slot is written once after it was taken; until it is taken again its checksum stays what it was."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, int] = {}
+        self._unverified: set[int] = set()
+
+    def taken(self, slot: int) -> None:
+        """It is about to be written."""
+        self._known.pop(slot, None)
+        self._unverified.discard(slot)
+
+    def missing(self, slots: Iterable[int]) -> list[int]:
+        """Those of the slots that were written since the last checkpoint."""
+        return [slot for slot in slots if slot not in self._known]
+
+    def add(self, slot: int, record: np.ndarray[Any, Any]) -> None:
+        self._known[slot] = zlib.crc32(record.data)
+
+    def of(self, slots: Iterable[int]) -> Tensor:
+        """For a checkpoint."""
+        return torch.tensor([self._known[slot] for slot in slots], dtype=torch.int64)
+
+    def restore(self, snapshot: Mapping[str, Tensor]) -> None:
+        """As in a checkpoint; nothing is verified yet."""
+        slots = snapshot["slots"].tolist()
+        found = snapshot["checksums"].tolist() if "checksums" in snapshot else [_UNKNOWN] * len(slots)
+        self._known = dict(zip(slots, found, strict=True))
+        self._unverified = {slot for slot, checksum in self._known.items() if checksum != _UNKNOWN}
+
+    def is_unverified(self, slot: int) -> bool:
+        return slot in self._unverified
+
+    def verify(self, slot: int, record: np.ndarray[Any, Any]) -> bool:
+        """Whether the record is what the checkpoint refers to."""
+        if zlib.crc32(record.data) != self._known[slot]:
+            return False
+        self._unverified.discard(slot)
+        return True
