@@ -20,8 +20,13 @@ def start_run(config: Config, folder: Path, arguments: argparse.Namespace) -> Re
     return _with_callbacks(folder, arguments, lambda callbacks: simulate(config, callbacks=callbacks))
 
 
-def resume_run(folder: Path, arguments: argparse.Namespace, changes: Mapping[str, Any] | None = None) -> RecordedRun:
-    return _with_callbacks(folder, arguments, lambda callbacks: resume(folder, changes, callbacks=callbacks))
+def resume_run(
+    folder: Path, arguments: argparse.Namespace, changes: Mapping[str, Any] | None = None, *, trust_code: bool
+) -> RecordedRun:
+    def call(callbacks: list[Callback]) -> None:
+        resume(folder, changes, callbacks=callbacks, trust_code=trust_code)
+
+    return _with_callbacks(folder, arguments, call)
 
 
 def complete_run(config: Config, folder: Path, arguments: argparse.Namespace) -> RecordedRun:
@@ -38,7 +43,9 @@ def complete_run(config: Config, folder: Path, arguments: argparse.Namespace) ->
     if longer or (found.rounds == config.rounds and not killed_at_the_end):
         print(f"{folder}: finished already" + (f", with {found.rounds} rounds" if longer else ""))
         return found
-    return resume_run(folder, arguments, {"rounds": config.rounds} if found.config.rounds != config.rounds else None)
+    changes = {"rounds": config.rounds} if found.config.rounds != config.rounds else None
+    # What the run names is what the command asks for: the settings are the same.
+    return resume_run(folder, arguments, changes, trust_code=True)
 
 
 def check_same_settings(config: Config, found: RecordedRun) -> None:
