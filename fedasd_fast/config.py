@@ -103,12 +103,8 @@ class Config:
     def __post_init__(self) -> None:
         _check_ranges(self)
         _resolve_method(self)
-        if self.augment == "epoch" and self.teacher == "cache" and self.distillation is not None:
-            raise ConfigError(
-                "augment = epoch with teacher = cache: the teacher's cached outputs are of other augmented inputs "
-                "than the student's; use augment = round (the cache stays exact), teacher = recompute, or ask for the "
-                "approximation by name: teacher = cache_approximate"
-            )
+        if "method" not in self.named_code():  # else checked when it is used: reading a file imports nothing
+            self.create_method()
         if self.cuda_graph and not self.device.startswith("cuda"):
             raise ConfigError(
                 f"cuda_graph = true with device = {self.device}: set device = cuda, or cuda_graph = false"
@@ -124,14 +120,30 @@ class Config:
         """The method's name without +asd."""
         return self.method.removesuffix("+asd")
 
+    def named_code(self, given: Mapping[str, Any] | None = None) -> dict[str, str]:
+        """Import paths (`package.module:Class`) by setting, without those that the caller himself gave."""
+        named = {"model": self.model, "method": self.base_method}
+        own = {key: str((given or {}).get(key)).removesuffix("+asd") for key in named}
+        return {key: path for key, path in named.items() if ":" in path and path != own[key]}
+
     def create_method(self) -> Method:
-        return create(self.base_method, self.method_args)
+        method = create(self.base_method, self.method_args)
+        if self.augment == "epoch" and self.teacher == "cache" and self._distillation(method) is not None:
+            raise ConfigError(
+                "augment = epoch with teacher = cache: the teacher's cached outputs are of other augmented inputs "
+                "than the student's; use augment = round (the cache stays exact), teacher = recompute, or ask for the "
+                "approximation by name: teacher = cache_approximate"
+            )
+        return method
 
     @property
     def distillation(self) -> Distillation | None:
         """The distillation term of a client's loss; None: no teacher is needed."""
+        return self._distillation(self.create_method())
+
+    def _distillation(self, method: Method) -> Distillation | None:
         settings = {name: value for name, value in plain(self.asd).items() if name != "enabled"}
-        return self.create_method().distillation(Distillation(**settings), bool(self.asd.enabled))
+        return method.distillation(Distillation(**settings), bool(self.asd.enabled))
 
     def to_dict(self) -> dict[str, Any]:
         values: dict[str, Any] = plain(self)
@@ -189,7 +201,6 @@ def _resolve_method(config: Config) -> None:
     if named and config.asd.enabled is False:
         raise ConfigError(f"method = {config.method}, but asd.enabled = false; remove +asd, or remove the setting")
     enabled = named or bool(config.asd.enabled)
-    config.create_method()
     object.__setattr__(config, "method", config.base_method + ("+asd" if enabled else ""))
     object.__setattr__(config, "asd", build(ASD, {**plain(config.asd), "enabled": enabled}))
 

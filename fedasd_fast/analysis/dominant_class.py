@@ -96,9 +96,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--samples", type=int, default=1000, help="training samples to use (default: %(default)s)")
     parser.add_argument("--clients", type=int, default=20, help="clients to train (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the random selection (default: %(default)s)")
+    parser.add_argument("--trust-code", action="store_true", help="run the model or method that the run names")
     options = parser.parse_args(argv)
     try:
-        run = load_run(options.run)
+        run = load_run(options.run, trust_code=options.trust_code)
         print(dominant_class(run, samples=options.samples, clients=options.clients, seed=options.seed))
     except (ConfigError, DataError, SimulationError) as error:
         parser.error(str(error))

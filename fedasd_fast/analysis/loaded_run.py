@@ -9,8 +9,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ..common.code_trust import require_trust
 from ..data.federated import FederatedData
-from ..simulation.context import Context, build_context
+from ..simulation.context import Context, build_context, named_code
 from ..simulation.distributed.sharding import Shard
 from ..simulation.errors import SimulationError
 from ..simulation.inputs import Inputs, check_inputs
@@ -34,11 +35,18 @@ class LoadedRun:
         return self.state.model(name)
 
 
-def load_run(path: str | Path, *, data: FederatedData | None = None, model: nn.Module | None = None) -> LoadedRun:
-    """`data` and `model` are those that were passed to `simulate`, if any."""
+def load_run(
+    path: str | Path,
+    *,
+    data: FederatedData | None = None,
+    model: nn.Module | None = None,
+    trust_code: bool = False,
+) -> LoadedRun:
+    """`data` and `model` are those that were passed to `simulate`, if any; `trust_code` as in `resume`."""
     directory, inputs = RunDirectory(Path(path)), Inputs(data, model)
     config = directory.config().replace(executor="serial", clients_at_once=0)
     check_inputs(config.inputs, inputs)
+    require_trust(path, named_code(config, model=model), trusted=trust_code)
     kept = checkpoint.load(directory.checkpoints)
     if not kept:
         raise SimulationError(f"{path} has no checkpoint yet; run it further, or choose another run")

@@ -15,7 +15,7 @@ from ..common.progress import ProgressDisplay
 from ..common.schema import ConfigError
 from ..config import parse_overrides
 from .outputs import save_plot
-from .settings import split_words
+from .settings import add_trust_code, split_words
 
 _EPILOG = """Options of one analysis are given as key=value, for instance hessian.top=10 hessian.probes=30
 dissimilarity.clients=50.  Results: RUN/analysis/NAME.json and NAME.png."""
@@ -32,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--samples", metavar="N", help="training samples to use, or `all` (default: the analysis')")
     parser.add_argument("--seed", type=int, default=0, help="of everything drawn at random (default: 0)")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
+    add_trust_code(parser)
     parser.set_defaults(function=run)
 
 
@@ -54,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     # All options are checked before any work is done.
     options = {name: registry.analysis_keywords(name, common, own.get(name, {})) for name in names}
     folder = Path(arguments.folder)
-    loaded = load_run(folder)
+    loaded = load_run(folder, trust_code=arguments.trust_code)
     for name in names:
         try:
             result = registry.analyse(name, loaded, options[name])

@@ -31,7 +31,7 @@ class _RankTask:
         if self.config is not None:
             simulate(self.config, callbacks=callbacks)
         elif self.folder is not None:
-            resume(self.folder, self.changes, callbacks=callbacks)
+            resume(self.folder, self.changes, callbacks=callbacks, trust_code=True)
 
 
 def across_ranks(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
@@ -65,8 +65,13 @@ def start_run(config: Config, folder: Path, arguments: argparse.Namespace) -> Re
     return _with_callbacks(folder, arguments, lambda callbacks: simulate(config, callbacks=callbacks))
 
 
-def resume_run(folder: Path, arguments: argparse.Namespace, changes: Mapping[str, Any] | None = None) -> RecordedRun:
-    return _with_callbacks(folder, arguments, lambda callbacks: resume(folder, changes, callbacks=callbacks))
+def resume_run(
+    folder: Path, arguments: argparse.Namespace, changes: Mapping[str, Any] | None = None, *, trust_code: bool
+) -> RecordedRun:
+    def call(callbacks: list[Callback]) -> None:
+        resume(folder, changes, callbacks=callbacks, trust_code=trust_code)
+
+    return _with_callbacks(folder, arguments, call)
 
 
 def complete_run(config: Config, folder: Path, arguments: argparse.Namespace) -> RecordedRun:
@@ -84,6 +89,7 @@ def complete_run(config: Config, folder: Path, arguments: argparse.Namespace) ->
         print(f"{folder}: finished already" + (f", with {found.rounds} rounds" if longer else ""))
         return found
     changes = {"rounds": config.rounds} if found.config.rounds != config.rounds else None
+    # The settings are the same, so what the run directory names is what the command asks for: its code is trusted.
     return _with_all_ranks(_RankTask(folder=folder, changes=changes), folder, arguments)
 
 

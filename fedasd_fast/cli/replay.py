@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..simulation.replay import replay
+from .settings import add_trust_code
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -12,11 +13,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", help="the run directory")
     parser.add_argument("--round", type=int, required=True, help="as in metrics.jsonl: the first is 1")
     parser.add_argument("--client", type=int, required=True, help="the client's number")
+    add_trust_code(parser)
     parser.set_defaults(function=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    found = replay(arguments.folder, arguments.round, arguments.client)
+    found = replay(arguments.folder, arguments.round, arguments.client, trust_code=arguments.trust_code)
     print(
         f"client {arguments.client} in round {arguments.round} ({found.rounds_repeated} rounds repeated to get there)"
     )

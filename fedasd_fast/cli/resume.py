@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     folder, changes = Path(arguments.folder), parse_overrides(arguments.settings)
     if is_main_process():
-        write_outputs(resume_run(folder, arguments, changes))
+        write_outputs(resume_run(folder, arguments, changes, trust_code=arguments.trust_code))
     else:
-        resume(folder, changes)
+        resume(folder, changes, trust_code=arguments.trust_code)
     return 0

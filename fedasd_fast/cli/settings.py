@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import presets
 from ..common import dotted
+from ..common.code_trust import require_trust
 from ..common.schema import ConfigError, merge
 from ..config import Config, from_yaml, parse_overrides
 
@@ -22,26 +23,45 @@ def add_data_dir(parser: argparse.ArgumentParser, default: str = "FEDASD_DATA") 
     parser.add_argument("--data-dir", metavar="DIR", help=f"directory of the datasets (default: {default})")
 
 
+def add_trust_code(parser: argparse.ArgumentParser) -> None:
+    what = "run the code (package.module:Class) that a configuration file or run directory names"
+    parser.add_argument("--trust-code", action="store_true", help=what)
+
+
 def add_run_options(parser: argparse.ArgumentParser) -> None:
+    add_trust_code(parser)
     parser.add_argument("--quiet", action="store_true", help="show no progress, only the summary")
     parser.add_argument("--tensorboard", action="store_true", help="write metrics for TensorBoard")
     parser.add_argument("--wandb", action="store_true", help="send metrics to Weights & Biases")
 
 
 def configuration(arguments: argparse.Namespace, **changes: Any) -> Config:
-    """The preset or file, changed by key=value words, then by options and by the caller."""
+    """The preset or file, changed by key=value words, then by options and by the caller.
+
+    Code that a file names is refused without --trust-code; commands that lack the option run no code.
+    """
     if arguments.data_dir:
         changes["data_dir"] = arguments.data_dir
     overrides = merge(parse_overrides(arguments.settings), dotted.nest(changes))
     file = Path(arguments.preset)
     if file.suffix not in (".yaml", ".yml"):
-        return presets.load(arguments.preset, overrides)
+        return _with_method(presets.load(arguments.preset, overrides))
     if not file.is_file():
         raise ConfigError(f"there is no file {file}; `fedasd presets` lists the presets, which need no file")
     config = from_yaml(file)
     if config.name == Config.name:
         config = config.replace(name=file.stem)
-    return config.replace(**overrides)
+    config = config.replace(**overrides)
+    if not hasattr(arguments, "trust_code"):
+        return config
+    require_trust(file, config.named_code(overrides), trusted=arguments.trust_code)
+    return _with_method(config)
+
+
+def _with_method(config: Config) -> Config:
+    """The same, checked: a method that is imported may not be one, or not take its arguments."""
+    config.create_method()
+    return config
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from .files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,5 +47,7 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
     """The suffix of the file (.png, .svg, .pdf) determines the format."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=path.suffix[1:] or "png")
+    write_atomically(path, buffer.getbuffer())
     return path

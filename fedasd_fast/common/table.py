@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
+
+from .files import write_atomically
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,9 @@ class Table:
 
     def save_csv(self, path: str | Path) -> Path:
         path = Path(path)
-        with path.open("w", newline="") as file:
-            csv.writer(file).writerows([self.columns, *self.rows])
+        text = io.StringIO(newline="")
+        csv.writer(text).writerows([self.columns, *self.rows])
+        write_atomically(path, text.getvalue().encode())
         return path
 
 

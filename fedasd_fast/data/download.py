@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..common.files import create_file, open_no_follow
 from .catalogue import Download, find_entry
 from .directory import data_directory
 from .reader import DataError
@@ -157,7 +158,7 @@ def _receive(response: Any, url: str, part: Path, start: int, progress: Report |
     total = start + int(length) if length else None
     if start == 0:
         _write_note(part, url, response.headers)
-    with open(part, "ab" if start else "wb") as file:
+    with open_no_follow(part, "ab") if start else create_file(part) as file:
         done = start
         while True:
             try:
@@ -181,7 +182,8 @@ def _note(part: Path) -> Path:
 def _write_note(part: Path, url: str, headers: Any) -> None:
     tag = headers.get("ETag", "")
     validator = tag if tag.startswith('"') else headers.get("Last-Modified")  # weak tags do not promise the same bytes
-    _note(part).write_text(json.dumps({"url": url, "validator": validator}))
+    with create_file(_note(part)) as file:
+        file.write(json.dumps({"url": url, "validator": validator}).encode())
 
 
 def _read_note(part: Path, url: str) -> str | None:

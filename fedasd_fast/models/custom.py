@@ -1,4 +1,8 @@
-"""Models of the user's own, named by their import path `package.module:Class`."""
+"""Models of the user's own, named by their import path `package.module:Class`.
+
+A path can name anything, `os:system` too: what it names is called only if it is a subclass of nn.Module, or a function
+that says that it returns one.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import importlib
 import inspect
 import os
 import sys
+import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -72,6 +77,21 @@ def _find(path: str) -> Callable[..., Any]:
             ]
             raise ConfigError(f"model = {path!r}: {module_name} has no {part}{nearest(part, choices)}")
         found = getattr(found, part)
-    if not callable(found):
-        raise ConfigError(f"model = {path!r} is a {type(found).__name__}; expected a class or a function")
+    if not _is_module_class(found) and not _returns_a_module(found):
+        kind = "class" if inspect.isclass(found) else type(found).__name__
+        raise ConfigError(
+            f"model = {path!r} is a {kind}; expected a subclass of torch.nn.Module, or a function that is annotated "
+            "to return one (`def build(...) -> nn.Module:`)"
+        )
     return found  # type: ignore[no-any-return]
+
+
+def _is_module_class(value: Any) -> bool:
+    return inspect.isclass(value) and issubclass(value, nn.Module)
+
+
+def _returns_a_module(value: Any) -> bool:
+    try:
+        return inspect.isfunction(value) and _is_module_class(typing.get_type_hints(value).get("return"))
+    except Exception:  # annotations are any expressions
+        return False

@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..common.files import write_atomically
 from ..common.html import Html, element, scrolling
 
 if TYPE_CHECKING:
@@ -39,8 +40,10 @@ class FigureWriter:
         name = self._unused(re.sub(r"[^\w.+-]+", "-", name).strip("-.") or "figure")
         self.folder.mkdir(parents=True, exist_ok=True)
         drawn = svg_text(figure)
-        (self.folder / f"{name}.svg").write_text(drawn, encoding="utf-8")
-        figure.savefig(self.folder / f"{name}.png", dpi=150, metadata={"Software": None})
+        pixels = io.BytesIO()
+        figure.savefig(pixels, format="png", dpi=150, metadata={"Software": None})
+        write_atomically(self.folder / f"{name}.svg", drawn.encode())
+        write_atomically(self.folder / f"{name}.png", pixels.getbuffer())
         wide, card = figure.get_figwidth() > 7, _has_images(figure)
         image = embedded(drawn, f"f{len(self.names)}-", alt, themed=not card)
         class_ = "plot card" if card else "plot"

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -71,6 +72,14 @@ class Context:
         if config.executor == "processes":
             return worker_count(config, self.initial.device, self.parallelism.threads)
         return 1
+
+
+def named_code(
+    config: Config, given: Mapping[str, Any] | None = None, model: nn.Module | None = None
+) -> dict[str, str]:
+    """What the configuration of a run directory would import: not what the caller gave, in settings or as a model."""
+    named = config.named_code(given)
+    return {setting: path for setting, path in named.items() if setting != "model" or model is None}
 
 
 def worker_count(config: Config, device: torch.device, threads: int) -> int:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
+from ..common.code_trust import require_trust
 from ..data.federated import FederatedData
 from . import state
 from .client.update import train_client
 from .cohort import client_tasks
-from .context import build_context
+from .context import build_context, named_code
 from .distributed.sharding import Shard
 from .errors import ClientError, SimulationError
 from .executors import local_executor
@@ -33,15 +34,23 @@ class Replay:
 
 
 def replay(
-    out: str | Path, round: int, client: int, *, data: FederatedData | None = None, model: nn.Module | None = None
+    out: str | Path,
+    round: int,
+    client: int,
+    *,
+    data: FederatedData | None = None,
+    model: nn.Module | None = None,
+    trust_code: bool = False,
 ) -> Replay:
     """Trains `client` as in `round` (1-based, as in metrics.jsonl); nothing in the run directory changes.
 
     Starts at the nearest checkpoint before that round, or at the first round, and repeats what lies between.
+    `trust_code` as in `resume`.
     """
     directory, inputs = RunDirectory(Path(out)), Inputs(data, model)
     config = directory.config()  # before the lock, which leaves a file: this may be no run directory
     check_inputs(config.inputs, inputs)
+    require_trust(out, named_code(config, model=model), trusted=trust_code)
     with own_process_state(), directory:
         if not 1 <= round <= config.rounds:
             raise SimulationError(f"round = {round}; expected 1 .. {config.rounds}")

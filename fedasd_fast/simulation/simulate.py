@@ -10,11 +10,12 @@ from typing import Any
 from torch import nn
 
 from ..callbacks import Callback
+from ..common.code_trust import require_trust
 from ..common.schema import ConfigError
 from ..config import Config, from_dict
 from ..data.federated import FederatedData
 from . import state
-from .context import Context, Parallelism, build_context, load_data
+from .context import Context, Parallelism, build_context, load_data, named_code
 from .distributed.process_group import (
     NOT_STARTED,
     ProcessGroup,
@@ -78,10 +79,12 @@ def resume(
     data: FederatedData | None = None,
     model: nn.Module | None = None,
     callbacks: Sequence[Callback] = (),
+    trust_code: bool = False,
 ) -> Result:
     """Continues a run from its last checkpoint, bit for bit as if it had never stopped.
 
     `changes` may alter what the rounds done so far do not depend on, such as the number of rounds or of workers.
+    `trust_code` allows a model or method that config.yaml names as package.module:Class.
     """
     changes = changes or {}
     executor = changes.get("executor", "torchrun") if started_by_torchrun() else ""
@@ -89,6 +92,7 @@ def resume(
         directory = _run_directory(Path(out), group)
         # Before the lock, which leaves a file: this may be no run directory.
         config = group.from_leader(directory.config).replace(**changes)
+        require_trust(out, named_code(config, changes, model), trusted=trust_code)
         if config.executor == "torchrun" and not started_by_torchrun():
             raise ConfigError(
                 f"{NOT_STARTED}: `torchrun ... resume {out}`, or `fedasd resume {out} executor=processes`"

@@ -36,7 +36,15 @@ class Normed(nn.Sequential):
 
 
 def number(num_classes):
-    return num_classes
+    raise AssertionError("called before it was looked at")
+
+
+def sized(num_classes, input_shape) -> nn.Linear:
+    return nn.Linear(input_shape[0], num_classes)
+
+
+def lies() -> nn.Module:
+    return 3
 
 
 def build(name, **args):
@@ -48,6 +56,7 @@ def test_by_import_path():
     assert isinstance(model, Sized)
     assert (model.in_features, model.out_features, model.scale) == (7, 5, 2.0)
     assert build("Fixed", anything=1).in_features == 3
+    assert build("sized").in_features == 7
     assert isinstance(models.build("torch.nn:Identity", {}, num_classes=2, input_shape=(3,)), nn.Identity)
 
 
@@ -56,9 +65,11 @@ def test_by_import_path():
     [
         ("Sizd", {}, "has no Sizd; did you mean Sized"),
         ("Sized", {"scal": 2}, "model_args.scal of .*; did you mean scale"),
-        ("number", {}, "returned a int; expected a torch.nn.Module"),
+        ("number", {}, "is a function; expected a subclass of torch.nn.Module, or a function that is annotated"),
+        ("ConfigError", {}, "is a class; expected a subclass of torch.nn.Module"),
+        ("lies", {}, "returned a int; expected a torch.nn.Module"),
         ("Normed", {"norm": "lazy"}, "has no shape yet"),
-        ("pytest", {}, "is a module; expected a class"),
+        ("pytest", {}, "is a module; expected a subclass"),
     ],
 )
 def test_errors(name, args, message):

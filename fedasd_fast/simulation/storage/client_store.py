@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...common.files import create_file, open_no_follow
 from ..errors import SimulationError
 from ..system.shared_memory import SharedMemory, whole_pages
 from .record_checksums import RecordChecksums
@@ -226,7 +227,7 @@ class ClientStore:
         path, size = self._path(number), self.chunk_slots * self.record_bytes
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            with open(path, "wb") as file:
+            with create_file(path) as file:
                 # Space is reserved now: a write to a mapped page that finds the disk full would kill the process.
                 if hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(file.fileno(), 0, size)
@@ -243,7 +244,8 @@ class ClientStore:
     def _mapped(self, number: int) -> np.ndarray:
         """A chunk that exists, in a file or in shared memory."""
         if self._memory is None:
-            return np.memmap(self._path(number), self._numpy_dtype, "r+", shape=self._shape)
+            with open_no_follow(self._path(number), "r+b") as file:
+                return np.memmap(file, self._numpy_dtype, "r+", shape=self._shape)
         memory = self._memory.map(number * self._stride, self._stride)
         return np.ndarray(self._shape, self._numpy_dtype, memory)
 

@@ -15,7 +15,7 @@ from typing import IO, Any
 import yaml
 
 from ...common import jsonl
-from ...common.files import write_atomically
+from ...common.files import UnsuitableFile, open_no_follow, write_atomically
 from ...config import Config, from_yaml
 from ..errors import SimulationError
 from ..system.versions import versions
@@ -43,7 +43,7 @@ class RunDirectory:
     def __enter__(self) -> RunDirectory:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / "lock", "ab+", buffering=0)
+            self._lock = open_no_follow(self.path / "lock", "ab+", buffering=0)
             import fcntl  # here: the package itself, without runs in folders, works on systems that lack it
 
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -51,13 +51,14 @@ class RunDirectory:
         except BlockingIOError:
             assert self._lock is not None
             self._lock.seek(0)
-            owner = self._lock.read().decode().strip() or "unknown"
+            owner = self._lock.read(20).decode(errors="replace").strip() or "unknown"
             self._lock.close()
             raise SimulationError(
                 f"{self.path} is in use by process {owner}; wait for it or stop it, or choose another directory"
             ) from None
         except OSError as error:
-            raise SimulationError(f"cannot use the directory {self.path}: {error.strerror}") from error
+            reason = error if isinstance(error, UnsuitableFile) else error.strerror
+            raise SimulationError(f"cannot use the directory {self.path}: {reason}") from error
         with contextlib.suppress(OSError):  # a full disk: the lock holds without its owner's name
             self._lock.truncate(0)
             self._lock.write(str(os.getpid()).encode())
@@ -142,7 +143,7 @@ class RunDirectory:
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         try:
-            with open(self.path / "metrics.jsonl", "ab") as file:
+            with open_no_follow(self.path / "metrics.jsonl", "ab") as file:
                 file.write(jsonl.dump([row]))
         except OSError as error:
             raise self._cannot_write("metrics.jsonl", error) from error

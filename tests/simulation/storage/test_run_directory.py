@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,14 @@ def test_lock_is_freed_after_an_error(tmp_path: Path) -> None:
 
 def test_full_disk_does_not_keep_the_lock_from_working(tmp_path: Path) -> None:
     """The name of the process cannot be written then; everything else works."""
-    (tmp_path / "lock").symlink_to("/dev/full")
-    with RunDirectory(tmp_path):
-        pass
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))  # no byte can be written
+    try:
+        with RunDirectory(tmp_path):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (tmp_path / "lock").stat().st_size == 0
 
 
 def test_a_file_in_the_way(tmp_path: Path) -> None:
