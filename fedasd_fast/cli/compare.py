@@ -11,7 +11,7 @@ from ..common.formatting import method_label
 from ..common.schema import ConfigError
 from ..config import Config
 from ..report.results_tables import paper_text, results_table
-from ..simulation.storage.recorded_run import RecordedRun, model_to_show
+from ..simulation.storage.recorded_run import RecordedRun
 from .execution import complete_run
 from .outputs import save_accuracy_plot, write_page
 from .settings import add_run_options, add_settings, configuration, parse_seeds, split_words
@@ -64,7 +64,7 @@ def show_comparison(runs: list[RecordedRun], out: Path) -> None:
     config = runs[0].config
     expected = {method_label(run.config.method): found for run in runs if (found := presets.expected(run.config))}
     example = next(iter(expected.values()), None)
-    model = model_to_show(config, example.model if example else "all")
+    model = presets.headline_model(config)
     lines = {label: found.mean for label, found in expected.items() if found.comparable and found.model == model}
     table = results_table(runs, {label: paper_text(found) for label, found in expected.items()})
     write_atomically(out / "compare.txt", (table.text() + "\n").encode())

@@ -35,7 +35,7 @@ SUBCOMMANDS = {
 _DESCRIPTION = "Federated learning with Adaptive Self-Distillation: run experiments, compare methods, inspect data."
 _EXAMPLES = """examples:
   fedasd compare quickstart                    FedAvg with and without ASD, offline, in seconds
-  fedasd run cifar100-500clients rounds=50     the paper's cross-device experiment with 500 clients
+  fedasd run table4_500clients rounds=50       the paper's cross-device experiment with 500 clients
   fedasd run table2_cifar100 method=feddyn+asd partition=iid seed=1
   fedasd reproduce table4_500clients --dry-run the runs behind a table of the paper, and how long they take
   fedasd report runs/quickstart-compare        a report page about runs

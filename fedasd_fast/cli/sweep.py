@@ -21,7 +21,7 @@ from ..config import Config
 from ..report.accuracy_plot import common_settings
 from ..report.results_tables import paper_text, results_table
 from ..report.setting_plot import SettingPoint, numeric_axis, setting_figure
-from ..simulation.storage.recorded_run import RecordedRun, model_to_show
+from ..simulation.storage.recorded_run import RecordedRun
 from .execution import complete_run
 from .outputs import save_accuracy_plot, save_plot, write_page
 from .settings import add_run_options, add_settings, configuration, parse_seeds
@@ -71,7 +71,7 @@ def show_sweep(
     out: Path,
 ) -> None:
     paper = {run.label: cell for run in runs if (cell := presets.expected(run.config)) and cell.comparable}
-    model = model_to_show(first, next((cell.model for cell in paper.values()), "all"))
+    model = presets.headline_model(first)
     title = f"{first.name}: sweep"
     print()
     results_table(runs, {name: paper_text(cell) for name, cell in paper.items()}).show()
