@@ -62,6 +62,7 @@ def build_parser(words: Sequence[str]) -> Parser:
     result = Parser(prog="fedasd", description=_DESCRIPTION, epilog=_EXAMPLES, formatter_class=formatter)
     result.add_argument("--version", action="version", version=f"fedasd_fast {__version__}")
     result.add_argument("--debug", action="store_true", help="show the traceback of errors (also: FEDASD_DEBUG=1)")
+    result.add_argument("--verbose", action="store_true", help="also log details, such as what executor=auto measured")
     subparsers = result.add_subparsers(dest="command", metavar="COMMAND", required=True)
     used = next((word for word in words if not word.startswith("-")), None)
     for name, text in SUBCOMMANDS.items():
@@ -81,8 +82,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     for word in rest:
         if "=" in word and not word.startswith("-") and hasattr(arguments, "settings"):
             arguments.settings.append(word)
-        elif word == "--debug":
-            arguments.debug = True
+        elif word in ("--debug", "--verbose"):
+            setattr(arguments, word[2:], True)
         else:
             near = nearest(word, arguments.options) if word.startswith("-") else ""
             parser.error(f"{word!r} is not understood here{near} (see `fedasd {arguments.command} --help`)")
@@ -92,7 +93,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     debug = arguments.debug or os.environ.get("FEDASD_DEBUG", "0") not in ("", "0")
-    logging.basicConfig(format="fedasd: %(message)s", level=logging.INFO if debug else logging.WARNING)
+    logging.basicConfig(
+        format="fedasd: %(message)s", level=logging.INFO if debug or arguments.verbose else logging.WARNING
+    )
     from ..data import DataError
     from ..simulation.errors import Interrupted, SimulationError
 
