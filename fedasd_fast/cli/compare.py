@@ -14,7 +14,7 @@ from ..report.results_tables import paper_text, results_table
 from ..simulation.storage.recorded_run import RecordedRun
 from .execution import complete_run
 from .outputs import save_accuracy_plot, write_page
-from .settings import add_run_options, add_settings, configuration, parse_seeds, split_words
+from .settings import add_run_options, add_settings, configuration, each_once, parse_seeds, split_words
 
 _METHODS_HELP = (
     "comma-separated; `all`: the methods of the preset's table (default: the preset's method without and with ASD)"
@@ -51,7 +51,7 @@ def methods_to_compare(text: str | None, config: Config) -> list[str]:
     if text is None:
         return [config.base_method, f"{config.base_method}+asd"]
     if text != "all":
-        return split_words(text)
+        return each_once(split_words(text), "method")
     listed = presets.describe(config.name).get("grid", {}).get("method") if config.name in presets.names() else None
     if not listed:
         raise ConfigError(

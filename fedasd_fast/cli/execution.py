@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import presets
 from ..callbacks import Callback, Progress, TensorBoard, WandB
+from ..common import dotted
 from ..common.schema import ConfigError
 from ..config import Config
 from ..simulation import resume, simulate
@@ -43,11 +44,15 @@ def complete_run(config: Config, folder: Path, arguments: argparse.Namespace) ->
 
 def check_same_settings(config: Config, found: RecordedRun) -> None:
     """Refuses an existing run that differs from the wanted one in more than its number of rounds."""
-    changed = set(presets.differences(config.to_dict(), found.config.to_dict())) - {"rounds"}
-    if changed or config.seed != found.config.seed:
+    wanted, there = config.to_dict(), found.config.to_dict()
+    changed = sorted({*presets.differences(wanted, there), *(["seed"] if config.seed != found.config.seed else [])})
+    listed = [
+        f"{key} = {dotted.lookup(there, key)}, not {dotted.lookup(wanted, key)}" for key in changed if key != "rounds"
+    ]
+    if listed:
         raise ConfigError(
-            f"{found.out} holds a run with other settings ({', '.join(sorted(changed)) or 'seed'}); choose another "
-            "--out, or remove that directory"
+            f"{found.out} holds a run with other settings ({'; '.join(listed)}); choose another --out, or remove that "
+            "directory"
         )
 
 

@@ -7,6 +7,7 @@ Imports are deferred here, and only here in the package: the module of a subcomm
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import logging
 import os
@@ -52,6 +53,10 @@ class Parser(argparse.ArgumentParser):
         if choice := re.match(r"argument .*: invalid choice: '(.*?)' \(choose from (.*)\)", message):
             choices = [word.strip(" '") for word in choice[2].split(",")]
             message = f"there is no {choice[1]!r}{nearest(choice[1], choices)}"
+        if missing := re.match(r"the following arguments are required: ([A-Z]+)", message):
+            meaning = next((action.help for action in self._actions if action.metavar == missing[1]), None)
+            message = f"{missing[1]} is missing" + (f": {meaning}" if meaning else "")
+            message += "; what stands in [brackets] is optional"
         print(f"fedasd: {message}\n{self.format_usage().strip()}", file=sys.stderr)
         raise SystemExit(2)
 
@@ -86,8 +91,19 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
             setattr(arguments, word[2:], True)
         else:
             near = nearest(word, arguments.options) if word.startswith("-") else ""
+            if hasattr(arguments, "settings") and (setting := _as_setting(word)):
+                near = f"; did you mean {setting}? Settings have no dashes"
             parser.error(f"{word!r} is not understood here{near} (see `fedasd {arguments.command} --help`)")
     return arguments
+
+
+def _as_setting(word: str) -> str | None:
+    """`--rounds=5` and `--rounds` as rounds=5 and rounds=VALUE."""
+    from ..config import Config
+
+    key, _, value = word.removeprefix("--").replace("-", "_").partition("=")
+    known = {field.name for field in dataclasses.fields(Config)}
+    return f"{key}={value or 'VALUE'}" if word.startswith("--") and key.partition(".")[0] in known else None
 
 
 def main(argv: Sequence[str] | None = None) -> int:

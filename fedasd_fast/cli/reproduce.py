@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     grid = requested_grid(arguments)
     out = Path(arguments.out or Path("runs") / grid.name)
     seeds = parse_seeds(arguments.seeds) if arguments.seeds else DEFAULT_SEEDS
-    plan = GridPlan(tuple(dict.fromkeys(seeds)), None)
+    plan = GridPlan(tuple(seeds), None)
     begun = grid.existing_runs(out, plan.seeds)
     for cell, seed in grid.runs(plan.seeds):  # all of them before the first run, to find errors early
         if (cell.name, seed) in begun:

@@ -7,7 +7,7 @@ import csv
 import io
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from ..report.setting_plot import SettingPoint, numeric_axis, setting_figure
 from ..simulation.storage.recorded_run import RecordedRun
 from .execution import complete_run
 from .outputs import save_accuracy_plot, save_plot, write_page
-from .settings import add_run_options, add_settings, configuration, parse_seeds
+from .settings import add_run_options, add_settings, configuration, each_once, parse_seeds
 
 MAX_CURVES = 12  # more cannot be told apart in one plot
 
@@ -45,9 +45,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     first = configuration(arguments)
-    axes = dict(parse_axis(word) for word in arguments.over) if arguments.over else preset_axes(first)
+    axes = parse_axes(arguments.over) if arguments.over else preset_axes(first)
     out = Path(arguments.out or Path("runs") / f"{first.name}-sweep")
-    seeds = [first.seed] if arguments.seeds is None else parse_seeds(arguments.seeds)
+    if "seed" in axes and arguments.seeds is not None:
+        raise ConfigError(f"--seeds {arguments.seeds} and --over seed=...; give the seeds once")
+    seeds = axes.pop("seed", [first.seed]) if arguments.seeds is None else parse_seeds(arguments.seeds)
     points = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
     planned = [
         (point, configuration(arguments, **point, seed=seed))  # all before the first run, to find errors early
@@ -56,8 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     runs = []
     for point, config in planned:
-        found = complete_run(config, out / f"{directory_name(point)}-seed{config.seed}", arguments)
-        runs.append(replace(found, label=point_label(point)))
+        found = complete_run(config, out / f"{directory_name(point) or config.method}-seed{config.seed}", arguments)
+        runs.append(replace(found, label=point_label(point) or found.label))
         save_csv(out / "results.csv", [point for point, _ in planned], runs)
     show_sweep(runs, first, axes, points, out)
     return 0
@@ -100,6 +102,16 @@ def preset_axes(config: Config) -> dict[str, list[Any]]:
 def final_accuracies(runs: list[RecordedRun], label: str, model: str) -> list[float]:
     """Of each seed."""
     return [value for run in runs if run.label == label and (value := run.accuracy(model)) is not None]
+
+
+def parse_axes(words: Sequence[str]) -> dict[str, list[Any]]:
+    axes: dict[str, list[Any]] = {}
+    for word in words:
+        key, values = parse_axis(word)
+        if key in axes:
+            raise ConfigError(f"--over {word}: {key} is given twice; put all its values into one --over")
+        axes[key] = each_once(values, key)
+    return axes
 
 
 def parse_axis(word: str) -> tuple[str, list[Any]]:

@@ -130,6 +130,12 @@ def headline_model(config: Config) -> str:
     return next(model for model in order if model in config.eval_models)
 
 
+def essential_settings(config: Config) -> dict[str, Any]:
+    """What the result depends on, and the seed: two runs that agree in it are the same run."""
+    settings = config.to_dict()
+    return {key: value for key, value in settings.items() if key in ("name", "seed") or key not in _INCIDENTAL_SETTINGS}
+
+
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Dotted names of the settings that differ and that matter for the result."""
     return [key for key in dotted.differences(one, other) if key not in _INCIDENTAL_SETTINGS]

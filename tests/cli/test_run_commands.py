@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -72,8 +73,9 @@ def test_an_interrupted_run_says_how_to_go_on(fedasd: Fedasd, monkeypatch: pytes
     code, out, _ = fedasd("resume", "here", "--quiet")
     assert code == 0
     assert "2 of 2 rounds" in out
-    code, out, _ = fedasd("resume", "here", "rounds=3", "--quiet")  # no earlier round depends on it
+    code, out, err = fedasd("resume", "here", "rounds=3")  # no earlier round depends on it
     assert "3 of 3 rounds" in out
+    assert "rounds: 2 -> 3" in err.splitlines()
     code, _, err = fedasd("resume", "here", "optimizer.lr=0.5")
     assert code == 2
     assert "optimizer" in err
@@ -110,7 +112,7 @@ def test_compare_repeats_nothing_and_resumes(fedasd: Fedasd, monkeypatch: pytest
 
     code, _, err = fedasd(*words, "batch_size=5")
     assert code == 2
-    assert "other settings (batch_size)" in err
+    assert "other settings (batch_size = 10, not 5)" in err
 
 
 def test_sweep_runs_every_combination(fedasd: Fedasd) -> None:
@@ -123,6 +125,30 @@ def test_sweep_runs_every_combination(fedasd: Fedasd) -> None:
     assert all(float(row["acc_all"]) >= 0 for row in rows)
     assert "asd.weight=10, method=feddyn+asd" in out
     assert Path("grid/sweep.png").stat().st_size > 0
+
+
+def test_what_is_given_twice_counts_once(fedasd: Fedasd) -> None:
+    words = ("--seeds", "0,0", "--methods", "fedavg,fedavg", "--out", "twice", "--quiet")
+    code, out, err = fedasd("compare", "quickstart", *SMALL_SETTINGS, *words)
+    assert code == 0
+    assert err.splitlines() == [
+        "fedasd: seed 0 is given more than once; it counts once",
+        "fedasd: method fedavg is given more than once; it counts once",
+    ]
+    assert " ± " not in out
+    shutil.copytree("twice/fedavg-seed0", "twice/copy")
+    code, out, err = fedasd("report", "twice")
+    assert "(1 run)" in out
+    assert "has the settings and the seed of" in err
+    assert "it counts once" in Path("twice/report.html").read_text()
+
+
+def test_a_sweep_over_seeds(fedasd: Fedasd) -> None:
+    code, out, _ = fedasd("sweep", "quickstart", *SMALL_SETTINGS, "--over", "seed=0,1", "--out", "seeds", "--quiet")
+    assert code == 0
+    assert " ± " in out
+    assert {path.parent.name for path in Path("seeds").glob("*/config.yaml")} == {f"fedavg+asd-seed{s}" for s in (0, 1)}
+    assert [row["seed"] for row in csv.DictReader(Path("seeds/results.csv").read_text().splitlines())] == ["0", "1"]
 
 
 def test_the_values_of_a_sweep() -> None:
