@@ -13,7 +13,7 @@ from ..config import Config
 from ..report.results_tables import paper_text, results_table
 from ..simulation.storage.recorded_run import RecordedRun
 from .execution import complete_run
-from .outputs import save_accuracy_plot, write_page
+from .outputs import print_failures, save_accuracy_plot, write_page
 from .settings import add_run_options, add_settings, configuration, each_once, parse_seeds, split_words
 
 _METHODS_HELP = (
@@ -70,6 +70,7 @@ def show_comparison(runs: list[RecordedRun], out: Path) -> None:
     write_atomically(out / "compare.txt", (table.text() + "\n").encode())
     print()
     table.show()
+    print_failures(runs)
     for label, found in expected.items():
         if found.differs or found.suspect:
             print(f"paper, {label}: {found}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import presets
 from ..common.files import write_atomically
-from ..common.formatting import MODEL_DESCRIPTIONS, method_label
+from ..common.formatting import MODEL_DESCRIPTIONS, method_label, plural
 from ..common.plotting import save_figure
 from ..report.accuracy_plot import accuracy_figure, common_settings
 from ..report.page import write_report
@@ -64,9 +64,26 @@ def summary(run: RecordedRun, paper: presets.Expected | None) -> str:
         *_accuracy_lines(run),
         f"  time      {run.seconds:.1f} s, {run.updates_per_second:.1f} client updates/s",
     ]
+    if warning := failure_warning(run):
+        lines.append(f"  warning   {warning}")
     if paper:
         lines.append(f"  paper     {paper}")
     return "\n".join([*lines, f"  folder    {run.out}"])
+
+
+def failure_warning(run: RecordedRun) -> str:
+    """How many clients failed and were dropped (on_client_error = drop); empty if none did."""
+    if not (failed := run.failed_updates):
+        return ""
+    rounds = sum(bool(row.get("failed")) for row in run.metrics)
+    updates = failed + round(run.total("client_updates"))
+    return f"{failed:,} of {updates:,} client updates failed and were left out, in {plural(rounds, 'round')}"
+
+
+def print_failures(runs: Iterable[RecordedRun]) -> None:
+    for run in runs:
+        if warning := failure_warning(run):
+            print(f"  warning   {run.label}, seed {run.config.seed}: {warning}")
 
 
 def _accuracy_lines(run: RecordedRun) -> list[str]:

@@ -23,7 +23,7 @@ from ..report.results_tables import paper_text, results_table
 from ..report.setting_plot import SettingPoint, numeric_axis, setting_figure
 from ..simulation.storage.recorded_run import RecordedRun
 from .execution import complete_run
-from .outputs import save_accuracy_plot, save_plot, write_page
+from .outputs import print_failures, save_accuracy_plot, save_plot, write_page
 from .settings import add_run_options, add_settings, configuration, each_once, parse_seeds
 
 MAX_CURVES = 12  # more cannot be told apart in one plot
@@ -77,6 +77,7 @@ def show_sweep(
     title = f"{first.name}: sweep"
     print()
     results_table(runs, {name: paper_text(cell) for name, cell in paper.items()}).show()
+    print_failures(runs)
     if len(points) <= MAX_CURVES:
         save_accuracy_plot(out / "sweep.png", runs, model=model, title=title)
     if axis := numeric_axis(axes):

@@ -169,6 +169,16 @@ def test_the_summary_has_the_papers_number(tmp_path: Path, capsys: pytest.Captur
     assert "12.5 client updates/s" in out
 
 
+def test_failed_clients_are_counted_in_the_summary(tmp_path: Path) -> None:
+    rows = [
+        {"round": r, "client_updates": 4, "seconds": 1.0, "failed": {"3": "diverged"} if r > 1 else {}}
+        for r in (1, 2, 3)
+    ]
+    run = RecordedRun("FedAvg", Config(rounds=3), rows, tmp_path)
+    assert "  warning   2 of 14 client updates failed and were left out, in 2 rounds" in outputs.summary(run, None)
+    assert "warning" not in outputs.summary(RecordedRun("FedAvg", Config(rounds=3), rows[:1], tmp_path), None)
+
+
 def test_a_run_without_matplotlib_is_a_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -58,6 +58,11 @@ class RecordedRun:
         return self.total("seconds") + self.total("seconds_eval")
 
     @property
+    def failed_updates(self) -> int:
+        """Clients whose training failed and was dropped, counted in every round."""
+        return sum(len(row.get("failed") or ()) for row in self.metrics)
+
+    @property
     def updates_per_second(self) -> float:
         """Client updates per second of training."""
         seconds = self.total("seconds")

@@ -14,7 +14,7 @@ from torch import nn
 
 from fedasd_fast.callbacks import Progress
 from fedasd_fast.config import from_yaml
-from fedasd_fast.simulation import resume, simulate
+from fedasd_fast.simulation import SimulationError, resume, simulate
 from fedasd_fast.simulation.cohort import ClientTask
 from fedasd_fast.simulation.context import Parallelism, build_context
 from fedasd_fast.simulation.executors import autotune
@@ -114,7 +114,8 @@ def test_networks_and_clients_that_cannot_be_timed(caplog: pytest.LogCaptureFixt
     random = simulate(small_config(executor="auto", rounds=1), model=Dropping())
     assert random.config.executor == "serial"
     failing = small_config(executor="auto", rounds=1, optimizer={"lr": 1e30, "clip_norm": None}, on_client_error="drop")
-    assert simulate(failing).metrics[0]["failed"]
+    with pytest.raises(SimulationError, match=r"all \d+ clients of round 1 failed"):
+        simulate(failing)  # told by the run, not by the trial
 
 
 def test_measuring_leaves_no_trace() -> None:
