@@ -45,7 +45,8 @@ class Progress(Callback):
         self.before = now
         done = metrics["round"]
         self.accuracy = _accuracy(metrics, self.model) or self.accuracy
-        detail = f"{self.accuracy:12s} {self._speed():8.1f} updates/s  {format_clock(self._left(done))} left"
+        parts = [self.accuracy, f"{format_clock(self._left(done))} left", f"{self._speed():.1f} updates/s"]
+        detail = "  ".join(part for part in parts if part)
         self.display(self.label, done, self.rounds, count=f"round {done}/{self.rounds}", detail=detail)
 
     def on_end(self, result: Any) -> None:

@@ -12,7 +12,7 @@ from ..common.schema import ConfigError
 from ..config import Config
 from ..report.results_tables import paper_text, results_table
 from ..simulation.storage.recorded_run import RecordedRun
-from .execution import complete_run
+from .execution import announce, complete_run, list_runs
 from .outputs import print_failures, save_accuracy_plot, write_page
 from .settings import add_run_options, add_settings, configuration, each_once, parse_seeds, split_words
 
@@ -29,6 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--methods", metavar="A,B", help=_METHODS_HELP)
     parser.add_argument("--seeds", metavar="0,1", help="comma-separated (default: the preset's seed)")
     parser.add_argument("--out", metavar="DIR", help="contains a directory per run (default: runs/PRESET-compare)")
+    parser.add_argument("--dry-run", action="store_true", help="list the runs and their rounds; run nothing")
     add_run_options(parser)
     parser.set_defaults(function=run)
 
@@ -42,7 +43,14 @@ def run(arguments: argparse.Namespace) -> int:
         for method in methods_to_compare(arguments.methods, first)
         for seed in seeds
     ]
-    runs = [complete_run(config, out / f"{config.method}-seed{config.seed}", arguments) for config in configs]
+    planned = [(config, out / f"{config.method}-seed{config.seed}") for config in configs]
+    if arguments.dry_run:
+        list_runs(planned)
+        return 0
+    runs = []
+    for number, (config, folder) in enumerate(planned, 1):
+        announce(number, len(planned), method_label(config.method), config.seed, arguments)
+        runs.append(complete_run(config, folder, arguments))
     show_comparison(runs, out)
     return 0
 

@@ -3,21 +3,44 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .. import presets
 from ..callbacks import Callback, Progress, TensorBoard, WandB
 from ..common import dotted
+from ..common.formatting import plural
 from ..common.schema import ConfigError
 from ..config import Config
 from ..simulation import resume, simulate
 from ..simulation.storage.recorded_run import RecordedRun, read_run
 
 
+def announce(number: int, total: int, what: str, seed: int, arguments: argparse.Namespace) -> None:
+    """`[2/4] FedAvg+ASD, seed 1`: which run of how many."""
+    if not arguments.quiet:
+        print(f"[{number}/{total}] {what}, seed {seed}", file=sys.stderr, flush=True)
+
+
+def list_runs(planned: Sequence[tuple[Config, Path]]) -> None:
+    """What --dry-run shows: every run with its rounds; an existing run with other settings is an error."""
+    for config, folder in planned:
+        done = ""
+        if (folder / "config.yaml").exists():
+            found = read_run(folder)
+            check_same_settings(config, found)
+            done = f" ({found.rounds} done)"
+        print(f"{folder}  {config.rounds} rounds{done}")
+    print(f"{plural(len(planned), 'run')}, {plural(sum(config.rounds for config, _ in planned), 'round')}")
+
+
 def start_run(config: Config, folder: Path, arguments: argparse.Namespace) -> RecordedRun:
     config = config.replace(out=str(folder))
+    if not arguments.quiet:
+        measuring = ", measuring executors" if config.executor == "auto" else ""
+        print(f"fedasd: {config.name} {config.method}: loading data{measuring}", file=sys.stderr, flush=True)
     return _with_callbacks(folder, arguments, lambda callbacks: simulate(config, callbacks=callbacks))
 
 

@@ -33,6 +33,7 @@ SUBCOMMANDS = {
     "data": "datasets: list, get, check, partition",
     "doctor": "check the installation",
 }
+_TRAINING = ("run", "compare", "sweep", "reproduce", "resume", "replay", "analyse")
 _DESCRIPTION = "Federated learning with Adaptive Self-Distillation: run experiments, compare methods, inspect data."
 _EXAMPLES = """examples:
   fedasd compare quickstart                    FedAvg with and without ASD, offline, in seconds
@@ -107,7 +108,10 @@ def _as_setting(word: str) -> str | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = parse(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    if sys.stderr.isatty() and words[:1] and words[0] in _TRAINING and not {"--quiet", "--help", "-h"} & set(words):
+        print("fedasd: loading PyTorch", file=sys.stderr, flush=True)  # seconds on a busy machine
+    arguments = parse(words)
     debug = arguments.debug or os.environ.get("FEDASD_DEBUG", "0") not in ("", "0")
     logging.basicConfig(
         format="fedasd: %(message)s", level=logging.INFO if debug or arguments.verbose else logging.WARNING

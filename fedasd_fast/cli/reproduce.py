@@ -18,7 +18,7 @@ from ..reproduce.grid import DEFAULT_SEEDS, Grid, grid_names, load_grid
 from ..reproduce.run_timing import measure_grid
 from ..reproduce.time_budget import GridPlan, fit_to_budget
 from ..simulation import Interrupted
-from .execution import check_same_settings, complete_run
+from .execution import announce, check_same_settings, complete_run
 from .presets import print_names
 from .reproduce_outputs import print_comparison, show_comparison, write_comparison
 from .settings import add_data_dir, add_run_options, parse_seeds
@@ -90,8 +90,7 @@ def run_grid(grid: Grid, plan: GridPlan, out: Path, command: str, arguments: arg
     planned = grid.runs(plan.seeds)
     try:
         for number, (cell, seed) in enumerate(planned, 1):
-            if not arguments.quiet:
-                print(f"[{number}/{len(planned)}] {cell.label}, seed {seed}", flush=True)
+            announce(number, len(planned), cell.label, seed, arguments)
             complete_run(plan.config(cell, seed), grid.run_directory(out, cell, seed), arguments)
             write_comparison(compare_with_paper(grid, plan, grid.existing_runs(out, plan.seeds), command), out)
     except (Interrupted, KeyboardInterrupt) as error:

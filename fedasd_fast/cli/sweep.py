@@ -16,13 +16,14 @@ import yaml
 
 from .. import presets
 from ..common.files import write_atomically
+from ..common.formatting import method_label
 from ..common.schema import ConfigError
 from ..config import Config
 from ..report.accuracy_plot import common_settings
 from ..report.results_tables import paper_text, results_table
 from ..report.setting_plot import SettingPoint, numeric_axis, setting_figure
 from ..simulation.storage.recorded_run import RecordedRun
-from .execution import complete_run
+from .execution import announce, complete_run, list_runs
 from .outputs import print_failures, save_accuracy_plot, save_plot, write_page
 from .settings import add_run_options, add_settings, configuration, each_once, parse_seeds
 
@@ -39,6 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--over", action="append", metavar="key=v1,v2", help=over)
     parser.add_argument("--seeds", metavar="0,1", help="comma-separated (default: the preset's seed)")
     parser.add_argument("--out", metavar="DIR", help="contains a directory per run (default: runs/PRESET-sweep)")
+    parser.add_argument("--dry-run", action="store_true", help="list the runs and their rounds; run nothing")
     add_run_options(parser)
     parser.set_defaults(function=run)
 
@@ -56,10 +58,15 @@ def run(arguments: argparse.Namespace) -> int:
         for point in points
         for seed in seeds
     ]
-    runs = []
-    for point, config in planned:
-        found = complete_run(config, out / f"{directory_name(point) or config.method}-seed{config.seed}", arguments)
-        runs.append(replace(found, label=point_label(point) or found.label))
+    folders = [out / f"{directory_name(point) or config.method}-seed{config.seed}" for point, config in planned]
+    if arguments.dry_run:
+        list_runs([(config, folder) for (_, config), folder in zip(planned, folders, strict=True)])
+        return 0
+    runs: list[RecordedRun] = []
+    for (point, config), folder in zip(planned, folders, strict=True):
+        label = point_label(point) or method_label(config.method)
+        announce(len(runs) + 1, len(planned), label, config.seed, arguments)
+        runs.append(replace(complete_run(config, folder, arguments), label=label))
         save_csv(out / "results.csv", [point for point, _ in planned], runs)
     show_sweep(runs, first, axes, points, out)
     return 0

@@ -127,6 +127,26 @@ def test_sweep_runs_every_combination(fedasd: Fedasd) -> None:
     assert Path("grid/sweep.png").stat().st_size > 0
 
 
+def test_several_runs_are_listed_counted_and_announced(fedasd: Fedasd, tmp_path: Path) -> None:
+    words = ("compare", "quickstart", *SMALL_SETTINGS, "--methods", "fedavg", "--seeds", "0,1", "--out", "few")
+    code, out, _ = fedasd(*words, "--dry-run")
+    assert code == 0
+    assert out.splitlines() == ["few/fedavg-seed0  2 rounds", "few/fedavg-seed1  2 rounds", "2 runs, 4 rounds"]
+    assert not list(tmp_path.iterdir())
+    _, _, err = fedasd(*words)
+    announced = [line for line in err.splitlines() if line.startswith("[")]
+    assert announced == ["[1/2] FedAvg, seed 0", "[2/2] FedAvg, seed 1"]
+    assert err.splitlines()[1] == "fedasd: quickstart fedavg: loading data, measuring executors"
+    assert fedasd(*words, "--dry-run")[1].splitlines()[0] == "few/fedavg-seed0  2 rounds (2 done)"
+    code, _, err = fedasd(*words, "batch_size=5", "--dry-run")
+    assert (code, "batch_size = 10, not 5" in err) == (2, True)
+
+    over = ("sweep", "quickstart", *SMALL_SETTINGS, "--over", "asd.weight=1,10", "--out", "grid")
+    _, out, _ = fedasd(*over, "--dry-run")
+    assert out.splitlines() == [f"grid/asd.weight={w}-seed0  2 rounds" for w in (1, 10)] + ["2 runs, 4 rounds"]
+    assert "[2/2] asd.weight=10, seed 0" in fedasd(*over)[2].splitlines()
+
+
 def test_what_is_given_twice_counts_once(fedasd: Fedasd) -> None:
     words = ("--seeds", "0,0", "--methods", "fedavg,fedavg", "--out", "twice", "--quiet")
     code, out, err = fedasd("compare", "quickstart", *SMALL_SETTINGS, *words)
