@@ -133,3 +133,11 @@ def test_merge_keeps_what_is_not_overridden(base: dict[str, Any], over: dict[str
 def test_overrides_are_what_they_say(settings: dict[str, int]) -> None:
     config = from_dict(parse_overrides(f"{key}={value}" for key, value in settings.items()))
     assert all(getattr(config, key) == value for key, value in settings.items())
+
+
+def test_whole_numbers_may_have_an_exponent() -> None:
+    assert from_dict(parse_overrides(["rounds=1e3", "clients=2.5e2", "batch_size=10.0"])).rounds == 1000
+    assert from_dict(parse_overrides(["clients=2.5e2"])).clients == 250
+    for word in ("rounds=1.5e0", "rounds=1e-3", "rounds=1e", "rounds='5'"):
+        with pytest.raises(ConfigError, match="whole number"):
+            from_dict(parse_overrides([word]))

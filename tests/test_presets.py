@@ -206,3 +206,11 @@ def test_an_unknown_preset_names_the_nearest(name: str, meant: str) -> None:
 def test_what_is_described_cannot_be_changed_by_accident() -> None:
     presets.describe("quickstart")["config"].clear()
     assert presets.load("quickstart").clients == 500
+
+
+def test_the_headline_is_the_model_that_the_table_reports_else_the_servers() -> None:
+    assert presets.headline_model(presets.load("quickstart")) == "cloud"
+    assert presets.headline_model(presets.load("table4_500clients")) == "sel"
+    assert presets.headline_model(presets.load("table2_cifar100", ["partition=dirichlet_0.1"])) == "all"
+    assert presets.headline_model(presets.load("table2_cifar100", ["eval_models=[sel]"])) == "sel"
+    assert presets.headline_model(presets.load("quickstart", ["eval_models=[all, sel]"])) == "sel"

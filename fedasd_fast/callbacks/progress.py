@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TextIO
 
 from ..common.durations import format_clock
 from ..common.progress import ProgressDisplay
+from ..presets import headline_model
 from .base import Callback
 
 
@@ -30,7 +31,7 @@ class Progress(Callback):
         self.rounds = 0
 
     def on_start(self, run: Any) -> None:
-        self.rounds = run.config.rounds
+        self.rounds, self.model = run.config.rounds, headline_model(run.config)
         self.label = f"{run.config.name} {run.config.method}"
         if run.choice:
             print(f"{self.label}: {run.choice}", file=self.display.file, flush=True)
@@ -43,8 +44,9 @@ class Progress(Callback):
         self.recent.append(RoundTime(wall, metrics.get("seconds") or wall, metrics.get("client_updates") or 0))
         self.before = now
         done = metrics["round"]
-        self.accuracy = _accuracy(metrics) or self.accuracy
-        detail = f"{self.accuracy:12s} {self._speed():8.1f} updates/s  {format_clock(self._left(done))} left"
+        self.accuracy = _accuracy(metrics, self.model) or self.accuracy
+        parts = [self.accuracy, f"{format_clock(self._left(done))} left", f"{self._speed():.1f} updates/s"]
+        detail = "  ".join(part for part in parts if part)
         self.display(self.label, done, self.rounds, count=f"round {done}/{self.rounds}", detail=detail)
 
     def on_end(self, result: Any) -> None:
@@ -62,9 +64,6 @@ class Progress(Callback):
         return sum(round.wall for round in self.recent) / len(self.recent) * max(0, self.rounds - done)
 
 
-def _accuracy(metrics: dict[str, Any]) -> str:
-    for model in ("all", "sel", "cloud"):
-        value = metrics.get(f"acc_{model}")
-        if value is not None:
-            return f"{model} {value:.2f} %"
-    return ""
+def _accuracy(metrics: dict[str, Any], model: str) -> str:
+    value = metrics.get(f"acc_{model}")
+    return "" if value is None else f"{model} {value:.2f} %"

@@ -11,10 +11,10 @@ from ..common.formatting import method_label
 from ..common.schema import ConfigError
 from ..config import Config
 from ..report.results_tables import paper_text, results_table
-from ..simulation.storage.recorded_run import RecordedRun, model_to_show
-from .execution import across_ranks, complete_run
-from .outputs import save_accuracy_plot, write_page
-from .settings import add_run_options, add_settings, configuration, parse_seeds, split_words
+from ..simulation.storage.recorded_run import RecordedRun
+from .execution import across_ranks, announce, complete_run, list_runs
+from .outputs import print_failures, save_accuracy_plot, write_page
+from .settings import add_run_options, add_settings, configuration, each_once, parse_seeds, split_words
 
 _METHODS_HELP = (
     "comma-separated; `all`: the methods of the preset's table (default: the preset's method without and with ASD)"
@@ -29,6 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--methods", metavar="A,B", help=_METHODS_HELP)
     parser.add_argument("--seeds", metavar="0,1", help="comma-separated (default: the preset's seed)")
     parser.add_argument("--out", metavar="DIR", help="contains a directory per run (default: runs/PRESET-compare)")
+    parser.add_argument("--dry-run", action="store_true", help="list the runs and their rounds; run nothing")
     add_run_options(parser)
     parser.set_defaults(function=run)
 
@@ -43,7 +44,14 @@ def run(arguments: argparse.Namespace) -> int:
         for method in methods_to_compare(arguments.methods, first)
         for seed in seeds
     ]
-    runs = [complete_run(config, out / f"{config.method}-seed{config.seed}", arguments) for config in configs]
+    planned = [(config, out / f"{config.method}-seed{config.seed}") for config in configs]
+    if arguments.dry_run:
+        list_runs(planned)
+        return 0
+    runs = []
+    for number, (config, folder) in enumerate(planned, 1):
+        announce(number, len(planned), method_label(config.method), config.seed, arguments)
+        runs.append(complete_run(config, folder, arguments))
     show_comparison(runs, out)
     return 0
 
@@ -52,7 +60,7 @@ def methods_to_compare(text: str | None, config: Config) -> list[str]:
     if text is None:
         return [config.base_method, f"{config.base_method}+asd"]
     if text != "all":
-        return split_words(text)
+        return each_once(split_words(text), "method")
     listed = presets.describe(config.name).get("grid", {}).get("method") if config.name in presets.names() else None
     if not listed:
         raise ConfigError(
@@ -65,12 +73,13 @@ def show_comparison(runs: list[RecordedRun], out: Path) -> None:
     config = runs[0].config
     expected = {method_label(run.config.method): found for run in runs if (found := presets.expected(run.config))}
     example = next(iter(expected.values()), None)
-    model = model_to_show(config, example.model if example else "all")
+    model = presets.headline_model(config)
     lines = {label: found.mean for label, found in expected.items() if found.comparable and found.model == model}
     table = results_table(runs, {label: paper_text(found) for label, found in expected.items()})
     write_atomically(out / "compare.txt", (table.text() + "\n").encode())
     print()
     table.show()
+    print_failures(runs)
     for label, found in expected.items():
         if found.differs or found.suspect:
             print(f"paper, {label}: {found}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 
 from .. import presets
 from ..callbacks import Callback, Progress, TensorBoard, WandB
+from ..common import dotted
+from ..common.formatting import plural
 from ..common.schema import ConfigError
 from ..config import Config
 from ..simulation import SimulationError, resume, simulate
@@ -60,8 +63,29 @@ def _broadcast(task: _RankTask | None) -> _RankTask | None:
         return group.from_leader(lambda: task)
 
 
+def announce(number: int, total: int, what: str, seed: int, arguments: argparse.Namespace) -> None:
+    """`[2/4] FedAvg+ASD, seed 1`: which run of how many."""
+    if not arguments.quiet:
+        print(f"[{number}/{total}] {what}, seed {seed}", file=sys.stderr, flush=True)
+
+
+def list_runs(planned: Sequence[tuple[Config, Path]]) -> None:
+    """What --dry-run shows: every run with its rounds; an existing run with other settings is an error."""
+    for config, folder in planned:
+        done = ""
+        if (folder / "config.yaml").exists():
+            found = read_run(folder)
+            check_same_settings(config, found)
+            done = f" ({found.rounds} done)"
+        print(f"{folder}  {config.rounds} rounds{done}")
+    print(f"{plural(len(planned), 'run')}, {plural(sum(config.rounds for config, _ in planned), 'round')}")
+
+
 def start_run(config: Config, folder: Path, arguments: argparse.Namespace) -> RecordedRun:
     config = config.replace(out=str(folder))
+    if not arguments.quiet:
+        measuring = ", measuring executors" if config.executor == "auto" else ""
+        print(f"fedasd: {config.name} {config.method}: loading data{measuring}", file=sys.stderr, flush=True)
     return _with_callbacks(folder, arguments, lambda callbacks: simulate(config, callbacks=callbacks))
 
 
@@ -101,11 +125,15 @@ def _with_all_ranks(task: _RankTask, folder: Path, arguments: argparse.Namespace
 
 def check_same_settings(config: Config, found: RecordedRun) -> None:
     """Refuses an existing run that differs from the wanted one in more than its number of rounds."""
-    changed = set(presets.differences(config.to_dict(), found.config.to_dict())) - {"rounds"}
-    if changed or config.seed != found.config.seed:
+    wanted, there = config.to_dict(), found.config.to_dict()
+    changed = sorted({*presets.differences(wanted, there), *(["seed"] if config.seed != found.config.seed else [])})
+    listed = [
+        f"{key} = {dotted.lookup(there, key)}, not {dotted.lookup(wanted, key)}" for key in changed if key != "rounds"
+    ]
+    if listed:
         raise ConfigError(
-            f"{found.out} holds a run with other settings ({', '.join(sorted(changed)) or 'seed'}); choose another "
-            "--out, or remove that directory"
+            f"{found.out} holds a run with other settings ({'; '.join(listed)}); choose another --out, or remove that "
+            "directory"
         )
 
 

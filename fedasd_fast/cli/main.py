@@ -7,6 +7,7 @@ Imports are deferred here, and only here in the package: the module of a subcomm
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import logging
 import os
@@ -32,10 +33,11 @@ SUBCOMMANDS = {
     "data": "datasets: list, get, check, partition",
     "doctor": "check the installation",
 }
+_TRAINING = ("run", "compare", "sweep", "reproduce", "resume", "replay", "analyse")
 _DESCRIPTION = "Federated learning with Adaptive Self-Distillation: run experiments, compare methods, inspect data."
 _EXAMPLES = """examples:
   fedasd compare quickstart                    FedAvg with and without ASD, offline, in seconds
-  fedasd run cifar100-500clients rounds=50     the paper's cross-device experiment with 500 clients
+  fedasd run table4_500clients rounds=50       the paper's cross-device experiment with 500 clients
   fedasd run table2_cifar100 method=feddyn+asd partition=iid seed=1
   fedasd reproduce table4_500clients --dry-run the runs behind a table of the paper, and how long they take
   fedasd report runs/quickstart-compare        a report page about runs
@@ -52,6 +54,10 @@ class Parser(argparse.ArgumentParser):
         if choice := re.match(r"argument .*: invalid choice: '(.*?)' \(choose from (.*)\)", message):
             choices = [word.strip(" '") for word in choice[2].split(",")]
             message = f"there is no {choice[1]!r}{nearest(choice[1], choices)}"
+        if missing := re.match(r"the following arguments are required: ([A-Z]+)", message):
+            meaning = next((action.help for action in self._actions if action.metavar == missing[1]), None)
+            message = f"{missing[1]} is missing" + (f": {meaning}" if meaning else "")
+            message += "; what stands in [brackets] is optional"
         print(f"fedasd: {message}\n{self.format_usage().strip()}", file=sys.stderr)
         raise SystemExit(2)
 
@@ -62,6 +68,7 @@ def build_parser(words: Sequence[str]) -> Parser:
     result = Parser(prog="fedasd", description=_DESCRIPTION, epilog=_EXAMPLES, formatter_class=formatter)
     result.add_argument("--version", action="version", version=f"fedasd_fast {__version__}")
     result.add_argument("--debug", action="store_true", help="show the traceback of errors (also: FEDASD_DEBUG=1)")
+    result.add_argument("--verbose", action="store_true", help="also log details, such as what executor=auto measured")
     subparsers = result.add_subparsers(dest="command", metavar="COMMAND", required=True)
     used = next((word for word in words if not word.startswith("-")), None)
     for name, text in SUBCOMMANDS.items():
@@ -81,18 +88,34 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     for word in rest:
         if "=" in word and not word.startswith("-") and hasattr(arguments, "settings"):
             arguments.settings.append(word)
-        elif word == "--debug":
-            arguments.debug = True
+        elif word in ("--debug", "--verbose"):
+            setattr(arguments, word[2:], True)
         else:
             near = nearest(word, arguments.options) if word.startswith("-") else ""
+            if hasattr(arguments, "settings") and (setting := _as_setting(word)):
+                near = f"; did you mean {setting}? Settings have no dashes"
             parser.error(f"{word!r} is not understood here{near} (see `fedasd {arguments.command} --help`)")
     return arguments
 
 
+def _as_setting(word: str) -> str | None:
+    """`--rounds=5` and `--rounds` as rounds=5 and rounds=VALUE."""
+    from ..config import Config
+
+    key, _, value = word.removeprefix("--").replace("-", "_").partition("=")
+    known = {field.name for field in dataclasses.fields(Config)}
+    return f"{key}={value or 'VALUE'}" if word.startswith("--") and key.partition(".")[0] in known else None
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = parse(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    if sys.stderr.isatty() and words[:1] and words[0] in _TRAINING and not {"--quiet", "--help", "-h"} & set(words):
+        print("fedasd: loading PyTorch", file=sys.stderr, flush=True)  # seconds on a busy machine
+    arguments = parse(words)
     debug = arguments.debug or os.environ.get("FEDASD_DEBUG", "0") not in ("", "0")
-    logging.basicConfig(format="fedasd: %(message)s", level=logging.INFO if debug else logging.WARNING)
+    logging.basicConfig(
+        format="fedasd: %(message)s", level=logging.INFO if debug or arguments.verbose else logging.WARNING
+    )
     from ..data import DataError
     from ..simulation.errors import Interrupted, SimulationError
 

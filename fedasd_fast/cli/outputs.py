@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from .. import presets
 from ..common.files import write_atomically
-from ..common.formatting import method_label
+from ..common.formatting import MODEL_DESCRIPTIONS, method_label, plural
 from ..common.plotting import save_figure
 from ..report.accuracy_plot import accuracy_figure, common_settings
 from ..report.page import write_report
-from ..simulation.storage.recorded_run import RecordedRun, model_to_show
+from ..simulation.storage.recorded_run import RecordedRun
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +23,7 @@ def write_outputs(run: RecordedRun) -> None:
     """Summary, accuracy plot and report page of one run."""
     assert run.out is not None
     paper = presets.expected(run.config)
-    model = model_to_show(run.config, paper.model if paper else "all")
+    model = presets.headline_model(run.config)
     line = {run.label: paper.mean} if paper and paper.comparable and paper.model == model else None
     title = f"{run.config.name}: {run.label}, seed {run.config.seed}"
     text = summary(run, paper)
@@ -59,14 +59,39 @@ def write_page(runs: Iterable[RecordedRun], out: Path, **options: Any) -> None:
 
 def summary(run: RecordedRun, paper: presets.Expected | None) -> str:
     config = run.config
-    accuracies = [
-        f"{model} {value:.2f} %" for model in config.eval_models if (value := run.accuracy(model)) is not None
-    ]
     lines = [
         f"{config.name}: {method_label(config.method)}, seed {config.seed}, {run.rounds} of {config.rounds} rounds",
-        f"  accuracy  {'   '.join(accuracies) or 'not evaluated'}",
+        *_accuracy_lines(run),
         f"  time      {run.seconds:.1f} s, {run.updates_per_second:.1f} client updates/s",
     ]
+    if warning := failure_warning(run):
+        lines.append(f"  warning   {warning}")
     if paper:
         lines.append(f"  paper     {paper}")
     return "\n".join([*lines, f"  folder    {run.out}"])
+
+
+def failure_warning(run: RecordedRun) -> str:
+    """How many clients failed and were dropped (on_client_error = drop); empty if none did."""
+    if not (failed := run.failed_updates):
+        return ""
+    rounds = sum(bool(row.get("failed")) for row in run.metrics)
+    updates = failed + round(run.total("client_updates"))
+    return f"{failed:,} of {updates:,} client updates failed and were left out, in {plural(rounds, 'round')}"
+
+
+def print_failures(runs: Iterable[RecordedRun]) -> None:
+    for run in runs:
+        if warning := failure_warning(run):
+            print(f"  warning   {run.label}, seed {run.config.seed}: {warning}")
+
+
+def _accuracy_lines(run: RecordedRun) -> list[str]:
+    """The headline with its meaning; the other averaged models below it."""
+    headline = presets.headline_model(run.config)
+    found = {model: value for model in MODEL_DESCRIPTIONS if (value := run.accuracy(model)) is not None}
+    if headline not in found:
+        return ["  accuracy  not evaluated"]
+    others = "   ".join(f"{model} {value:.2f} %" for model, value in found.items() if model != headline)
+    first = f"  accuracy  {headline} {found[headline]:.2f} %: {MODEL_DESCRIPTIONS[headline]}"
+    return [first, f"            {others}"] if others else [first]

@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     page = write_report(folders, out, title=arguments.title, data_dir=arguments.data_dir)
     for problem in page.unreadable:
         print(f"fedasd: not shown: {problem}", file=sys.stderr)
-    for line in page.bad_lines:
+    for line in (*page.repeated, *page.bad_lines):
         print(f"fedasd: {line}", file=sys.stderr)
     print(f"  page      {page.path} ({plural(len(page.runs), 'run')})")
     print(f"  figures   {page.figures} ({len(page.names)}, each as .png and .svg)")

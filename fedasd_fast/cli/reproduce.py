@@ -19,7 +19,7 @@ from ..reproduce.run_timing import measure_grid
 from ..reproduce.time_budget import GridPlan, fit_to_budget
 from ..simulation import Interrupted
 from ..simulation.distributed.process_group import started_by_torchrun
-from .execution import across_ranks, check_same_settings, complete_run
+from .execution import across_ranks, announce, check_same_settings, complete_run
 from .presets import print_names
 from .reproduce_outputs import print_comparison, show_comparison, write_comparison
 from .settings import add_data_dir, add_run_options, parse_seeds
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     grid = requested_grid(arguments)
     out = Path(arguments.out or Path("runs") / grid.name)
     seeds = parse_seeds(arguments.seeds) if arguments.seeds else DEFAULT_SEEDS
-    plan = GridPlan(tuple(dict.fromkeys(seeds)), None)
+    plan = GridPlan(tuple(seeds), None)
     begun = grid.existing_runs(out, plan.seeds)
     for cell, seed in grid.runs(plan.seeds):  # all of them before the first run, to find errors early
         if (cell.name, seed) in begun:
@@ -94,8 +94,7 @@ def run_grid(grid: Grid, plan: GridPlan, out: Path, command: str, arguments: arg
     planned = grid.runs(plan.seeds)
     try:
         for number, (cell, seed) in enumerate(planned, 1):
-            if not arguments.quiet:
-                print(f"[{number}/{len(planned)}] {cell.label}, seed {seed}", flush=True)
+            announce(number, len(planned), cell.label, seed, arguments)
             complete_run(plan.config(cell, seed), grid.run_directory(out, cell, seed), arguments)
             write_comparison(compare_with_paper(grid, plan, grid.existing_runs(out, plan.seeds), command), out)
     except (Interrupted, KeyboardInterrupt) as error:

@@ -15,7 +15,7 @@ from ..reproduce.comparison_report import PaperComparison
 from ..reproduce.grid import Cell, Grid
 from ..reproduce.time_budget import GridPlan
 from ..simulation.storage.recorded_run import RecordedRun
-from .outputs import save_accuracy_plot, save_plot, write_page
+from .outputs import print_failures, save_accuracy_plot, save_plot, write_page
 from .sweep import MAX_CURVES
 
 Runs = Mapping[tuple[str, int], RecordedRun]  # by the cell's name and the seed
@@ -37,6 +37,7 @@ def show_comparison(grid: Grid, plan: GridPlan, runs: Runs, out: Path, command: 
     """Tables, plots, and a report page with all of them."""
     comparison = compare_with_paper(grid, plan, runs, command)
     print_comparison(comparison, out)
+    print_failures(runs.values())
     save_plots(grid, runs, out, comparison)
     data_dir = grid.cells[0].config.data_dir
     write_page(runs.values(), out, title=grid.name, data_dir=data_dir, introduction=comparison.section())

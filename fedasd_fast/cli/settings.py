@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from .. import presets
 from ..common import dotted
 from ..common.code_trust import require_trust
 from ..common.schema import ConfigError, merge
 from ..config import Config, from_yaml, parse_overrides
+
+T = TypeVar("T")
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -66,9 +69,21 @@ def _with_method(config: Config) -> Config:
 
 def parse_seeds(text: str) -> list[int]:
     try:
-        return [int(word) for word in text.split(",")]
+        seeds = [int(word) for word in text.split(",")]
     except ValueError:
         raise ConfigError(f"--seeds {text}; expected whole numbers with commas between them, as in 0,1,2") from None
+    return each_once(seeds, "seed")
+
+
+def each_once(values: list[T], what: str) -> list[T]:
+    """The values without repetitions, which are told: a repeated run is no further evidence."""
+    once: list[T] = []
+    for value in values:
+        if value not in once:
+            once.append(value)
+        else:
+            print(f"fedasd: {what} {value} is given more than once; it counts once", file=sys.stderr)
+    return once
 
 
 def split_words(text: str) -> list[str]:

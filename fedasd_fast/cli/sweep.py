@@ -7,7 +7,7 @@ import csv
 import io
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,16 @@ import yaml
 
 from .. import presets
 from ..common.files import write_atomically
+from ..common.formatting import method_label
 from ..common.schema import ConfigError
 from ..config import Config
 from ..report.accuracy_plot import common_settings
 from ..report.results_tables import paper_text, results_table
 from ..report.setting_plot import SettingPoint, numeric_axis, setting_figure
-from ..simulation.storage.recorded_run import RecordedRun, model_to_show
-from .execution import across_ranks, complete_run
-from .outputs import save_accuracy_plot, save_plot, write_page
-from .settings import add_run_options, add_settings, configuration, parse_seeds
+from ..simulation.storage.recorded_run import RecordedRun
+from .execution import across_ranks, announce, complete_run, list_runs
+from .outputs import print_failures, save_accuracy_plot, save_plot, write_page
+from .settings import add_run_options, add_settings, configuration, each_once, parse_seeds
 
 MAX_CURVES = 12  # more cannot be told apart in one plot
 
@@ -39,6 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--over", action="append", metavar="key=v1,v2", help=over)
     parser.add_argument("--seeds", metavar="0,1", help="comma-separated (default: the preset's seed)")
     parser.add_argument("--out", metavar="DIR", help="contains a directory per run (default: runs/PRESET-sweep)")
+    parser.add_argument("--dry-run", action="store_true", help="list the runs and their rounds; run nothing")
     add_run_options(parser)
     parser.set_defaults(function=run)
 
@@ -46,19 +48,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
 @across_ranks
 def run(arguments: argparse.Namespace) -> int:
     first = configuration(arguments)
-    axes = dict(parse_axis(word) for word in arguments.over) if arguments.over else preset_axes(first)
+    axes = parse_axes(arguments.over) if arguments.over else preset_axes(first)
     out = Path(arguments.out or Path("runs") / f"{first.name}-sweep")
-    seeds = [first.seed] if arguments.seeds is None else parse_seeds(arguments.seeds)
+    if "seed" in axes and arguments.seeds is not None:
+        raise ConfigError(f"--seeds {arguments.seeds} and --over seed=...; give the seeds once")
+    seeds = axes.pop("seed", [first.seed]) if arguments.seeds is None else parse_seeds(arguments.seeds)
     points = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
     planned = [
         (point, configuration(arguments, **point, seed=seed))  # all before the first run, to find errors early
         for point in points
         for seed in seeds
     ]
-    runs = []
-    for point, config in planned:
-        found = complete_run(config, out / f"{directory_name(point)}-seed{config.seed}", arguments)
-        runs.append(replace(found, label=point_label(point)))
+    folders = [out / f"{directory_name(point) or config.method}-seed{config.seed}" for point, config in planned]
+    if arguments.dry_run:
+        list_runs([(config, folder) for (_, config), folder in zip(planned, folders, strict=True)])
+        return 0
+    runs: list[RecordedRun] = []
+    for (point, config), folder in zip(planned, folders, strict=True):
+        label = point_label(point) or method_label(config.method)
+        announce(len(runs) + 1, len(planned), label, config.seed, arguments)
+        runs.append(replace(complete_run(config, folder, arguments), label=label))
         save_csv(out / "results.csv", [point for point, _ in planned], runs)
     show_sweep(runs, first, axes, points, out)
     return 0
@@ -72,10 +81,11 @@ def show_sweep(
     out: Path,
 ) -> None:
     paper = {run.label: cell for run in runs if (cell := presets.expected(run.config)) and cell.comparable}
-    model = model_to_show(first, next((cell.model for cell in paper.values()), "all"))
+    model = presets.headline_model(first)
     title = f"{first.name}: sweep"
     print()
     results_table(runs, {name: paper_text(cell) for name, cell in paper.items()}).show()
+    print_failures(runs)
     if len(points) <= MAX_CURVES:
         save_accuracy_plot(out / "sweep.png", runs, model=model, title=title)
     if axis := numeric_axis(axes):
@@ -101,6 +111,16 @@ def preset_axes(config: Config) -> dict[str, list[Any]]:
 def final_accuracies(runs: list[RecordedRun], label: str, model: str) -> list[float]:
     """Of each seed."""
     return [value for run in runs if run.label == label and (value := run.accuracy(model)) is not None]
+
+
+def parse_axes(words: Sequence[str]) -> dict[str, list[Any]]:
+    axes: dict[str, list[Any]] = {}
+    for word in words:
+        key, values = parse_axis(word)
+        if key in axes:
+            raise ConfigError(f"--over {word}: {key} is given twice; put all its values into one --over")
+        axes[key] = each_once(values, key)
+    return axes
 
 
 def parse_axis(word: str) -> tuple[str, list[Any]]:

@@ -9,9 +9,9 @@ _METHOD_LABELS = {"fedavg": "FedAvg", "fedprox": "FedProx", "fedntd": "FedNTD", 
                   "fedsam": "FedSAM", "feddisco": "FedDisco", "fedspeed": "FedSpeed",
                   "scaffold": "SCAFFOLD"}  # fmt: skip
 MODEL_DESCRIPTIONS = {
-    "all": "average of all clients' latest models",
-    "sel": "average of the round's participants",
     "cloud": "the model that the server sends",
+    "sel": "average of the round's participants",
+    "all": "average of all clients' latest models (never sampled: the initial one)",
 }
 
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import difflib
 import math
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -36,7 +37,9 @@ def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     prefix = f"{where}." if where else ""
     for key in values:
         if key not in names:
-            raise ConfigError(f"unknown setting {prefix}{key}{nearest(str(key), names)}")
+            inner = [name for name in names if key in _field_names(hints[name])]
+            meant = f"; did you mean {' or '.join(f'{prefix}{name}.{key}' for name in inner)}?"
+            raise ConfigError(f"unknown setting {prefix}{key}{meant if inner else nearest(str(key), names)}")
     return cls(**{key: convert(hints[key], value, prefix + key) for key, value in values.items()})
 
 
@@ -77,10 +80,23 @@ def convert(hint: Any, value: Any, where: str) -> Any:
             if math.isfinite(number):
                 return number
         raise ConfigError(f"{where} = {value!r}; expected a finite number")
+    if hint is int and (number := _whole_number(value)) is not None:
+        return number
     if isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value
     names = {int: "a whole number", bool: "true or false", str: "a string"}
     raise ConfigError(f"{where} = {value!r}; expected {names.get(hint, hint.__name__)}")
+
+
+def _whole_number(value: Any) -> int | None:
+    """1000 for 1000.0 and for 1e3, which YAML 1.1 reads as a string; None for anything else."""
+    if isinstance(value, str) and re.fullmatch(r"\d+(\.\d*)?[eE]\+?\d{1,2}", value):
+        value = float(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else None
+
+
+def _field_names(hint: Any) -> list[str]:
+    return [f.name for f in dataclasses.fields(hint)] if dataclasses.is_dataclass(hint) else []
 
 
 def plain(value: Any) -> Any:

@@ -44,14 +44,28 @@ class Table:
         from rich.console import Console
         from rich.table import Table as RichTable
 
-        table = RichTable(
-            title=self.title or None, caption=self.note or None, box=box.SIMPLE_HEAD, title_justify="left"
-        )
-        for i, column in enumerate(self.columns):
-            table.add_column(column, justify="left" if i == 0 else "right")
-        for row in self.rows:
-            table.add_row(*row)
-        Console(file=file).print(table)
+        console = Console(file=file)
+        if self.title:
+            console.print(self.title, markup=False, highlight=False)
+        for part in self._parts(console.width):
+            table = RichTable(box=box.SIMPLE_HEAD)
+            for i in part:
+                table.add_column(self.columns[i], justify="right" if i else "left", no_wrap=i > 0, overflow="fold")
+            for row in self.rows:
+                table.add_row(*(row[i] for i in part))
+            console.print(table)
+        if self.note:
+            console.print(self.note, markup=False, highlight=False)
+
+    def _parts(self, width: int) -> list[list[int]]:
+        """The columns in groups that fit, each with the first column, so that no cell is cut in a narrow terminal."""
+        widths = [3 + max(len(line[i]) for line in (self.columns, *self.rows)) for i in range(len(self.columns))]
+        parts: list[list[int]] = [[0]]
+        for i in range(1, len(widths)):
+            if len(parts[-1]) > 1 and sum(widths[j] for j in parts[-1]) + widths[i] >= width:
+                parts.append([0])
+            parts[-1].append(i)
+        return parts
 
     def save_csv(self, path: str | Path) -> Path:
         path = Path(path)

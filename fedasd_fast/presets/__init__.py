@@ -29,7 +29,7 @@ from typing import Any
 import yaml
 
 from ..common import dotted
-from ..common.formatting import format_accuracy
+from ..common.formatting import MODEL_DESCRIPTIONS, format_accuracy
 from ..common.schema import ConfigError, merge, nearest
 from ..config import Config, from_dict, parse_overrides
 
@@ -122,6 +122,20 @@ def expected(what: str | Config, overrides: Overrides = ()) -> Expected | None:
                 others={key: cell[key] for key in ("top_eigenvalue", "trace") if key in cell},
             )
     return None
+
+
+def headline_model(config: Config) -> str:
+    """The averaged model whose accuracy stands for a run: the one that the preset's table reports, else `cloud`, which
+    is what one would deploy.  If the run does not evaluate it, the first that it does."""
+    compared = _read(config.name).get("compares") if config.name in names() else None
+    order = dict.fromkeys((*([compared] if compared else []), *MODEL_DESCRIPTIONS))
+    return next(model for model in order if model in config.eval_models)
+
+
+def essential_settings(config: Config) -> dict[str, Any]:
+    """What the result depends on, and the seed: two runs that agree in it are the same run."""
+    settings = config.to_dict()
+    return {key: value for key, value in settings.items() if key in ("name", "seed") or key not in _INCIDENTAL_SETTINGS}
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def accuracy_figure(
     runs: Sequence[RecordedRun],
     *,
-    model: str = "all",
+    model: str = "cloud",
     paper: Mapping[str, float] | None = None,
     paper_rounds: int | None = None,
     title: str | None = None,

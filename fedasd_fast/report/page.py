@@ -19,7 +19,7 @@ from .figure_writer import FigureWriter
 from .page_sections import ExperimentSections
 from .page_style import PAGE_CSS
 from .results_tables import rounds_text
-from .run_discovery import UnreadableFolder, find_runs
+from .run_discovery import UnreadableFolder, find_runs, without_repeats
 from .run_group import RunGroup, group_runs
 
 
@@ -32,6 +32,7 @@ class ReportPage:
     names: Sequence[str]  # of the figures, without .png and .svg
     runs: Sequence[RecordedRun]
     unreadable: Sequence[UnreadableFolder]
+    repeated: Sequence[str] = ()  # messages about runs that are there twice
 
     @property
     def bad_lines(self) -> list[BadLine]:
@@ -47,16 +48,17 @@ def write_report(
     introduction: Html | None = None,
 ) -> ReportPage:
     """A page about the runs in these folders, at any depth.  It names what cannot be read."""
-    runs, unreadable = find_runs(folders)
+    found, unreadable = find_runs(folders)
+    runs, repeated = without_repeats(found)
     if not runs:
         raise ConfigError("nothing to report; " + "; ".join(map(str, unreadable)))
     out = Path(out)
     writer = FigureWriter(out.parent / ("figures" if out.stem == "report" else f"{out.stem}-figures"))
     groups = group_runs(runs)
-    text = document(groups, unreadable, writer, title or _default_title(groups), data_dir, introduction)
+    text = document(groups, unreadable, writer, title or _default_title(groups), data_dir, introduction, repeated)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, text.encode())
-    return ReportPage(out, writer.folder, writer.names, runs, unreadable)
+    return ReportPage(out, writer.folder, writer.names, runs, unreadable, repeated)
 
 
 def document(
@@ -66,6 +68,7 @@ def document(
     title: str,
     data_dir: str | None = None,
     introduction: Html | None = None,
+    repeated: Sequence[str] = (),
 ) -> str:
     anchors = [f"e{number}" for number in range(1, len(groups) + 1)]
     bodies = [
@@ -83,6 +86,7 @@ def document(
         element("p", summary(groups)),
         element("nav", element("ul", joined(links)), aria_label="Experiments") if len(groups) > 1 else "",
         _listed("Not shown, because it cannot be read:", unreadable),
+        _listed("There more than once:", repeated),
         _listed("Damaged lines; the rest of these runs is shown:", bad_lines),
     )
     head = element(

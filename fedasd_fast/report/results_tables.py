@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from ..common.formatting import MODEL_DESCRIPTIONS, format_accuracy, format_mean, format_signed
 from ..common.html import Html, element, joined, section, table
 from ..common.table import Table
-from ..presets import Expected
+from ..presets import Expected, headline_model
 from ..simulation.storage.recorded_run import RecordedRun
 from .run_group import RunGroup
 from .seed_curves import run_labels
@@ -36,8 +36,8 @@ def results_table(runs: Sequence[RecordedRun], paper: Mapping[str, str] | None =
         columns.append("paper")
         for label, row in zip(labels, rows, strict=True):
             row.append(paper.get(label, ""))
-    note = "acc: accuracy in % at the last evaluation. " + "; ".join(
-        f"{model}: {text}" for model, text in MODEL_DESCRIPTIONS.items()
+    note = "acc: accuracy in % at the last evaluation.\n" + "\n".join(
+        f"{model}: {MODEL_DESCRIPTIONS[model]}" for model in models
     )
     return Table(columns, rows, title, note)
 
@@ -122,7 +122,9 @@ def mean_accuracy(runs: Sequence[RecordedRun], model: str) -> float | None:
 
 
 def _evaluated_models(runs: Sequence[RecordedRun]) -> list[str]:
-    return [model for model in MODEL_DESCRIPTIONS if any(run.accuracy(model) is not None for run in runs)]
+    """The headline first."""
+    order = dict.fromkeys((headline_model(runs[0].config), *MODEL_DESCRIPTIONS))
+    return [model for model in order if any(run.accuracy(model) is not None for run in runs)]
 
 
 def _span(numbers: set[int]) -> str:

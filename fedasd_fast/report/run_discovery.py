@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import yaml
 
+from .. import presets
 from ..common.schema import ConfigError
 from ..simulation.storage.recorded_run import RecordedRun, read_run
 
@@ -45,6 +47,20 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[RecordedRun], list[Un
             except (ConfigError, OSError, ValueError, yaml.YAMLError) as error:
                 unreadable.append(UnreadableFolder(folder, " ".join(str(error).split())))  # YAML errors have newlines
     return runs, unreadable
+
+
+def without_repeats(runs: Iterable[RecordedRun]) -> tuple[list[RecordedRun], list[str]]:
+    """Of runs with the same settings and seed (a copied folder, a run done again) the one that got furthest: counted
+    as two seeds they would fake certainty.  And what to tell about the others."""
+    kept: dict[str, RecordedRun] = {}
+    notes = []
+    for run in runs:
+        key = json.dumps(presets.essential_settings(run.config), sort_keys=True)
+        other = kept.setdefault(key, run)
+        if other is not run:
+            kept[key], left_out = (run, other) if run.rounds > other.rounds else (other, run)
+            notes.append(f"{left_out.out} has the settings and the seed of {kept[key].out}; it counts once")
+    return list(kept.values()), notes
 
 
 def _run_directories(top: Path) -> Iterator[Path]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from .. import presets
 from ..common import dotted
 from ..common.formatting import method_label
-from ..simulation.storage.recorded_run import RecordedRun, model_to_show
+from ..simulation.storage.recorded_run import RecordedRun
 from .seed_curves import run_labels
 
 
@@ -38,8 +38,7 @@ class RunGroup:
     @property
     def model(self) -> str:
         """The averaged model to show: the paper's, if the runs evaluate it."""
-        example = next(iter(self.expected.values()), None)
-        return model_to_show(self.runs[0].config, example.model if example else "all")
+        return presets.headline_model(self.runs[0].config)
 
 
 def group_runs(runs: Iterable[RecordedRun]) -> list[RunGroup]:

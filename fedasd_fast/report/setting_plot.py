@@ -64,7 +64,8 @@ def setting_figure(points: Sequence[SettingPoint], axis: str, *, model: str, tit
     axes.set_ylabel("test accuracy (%)")
     style_axes(axes)
     axes.margins(y=0.08)
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9)
+    if any(lines):  # a single line needs no label
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9)
     caption = [f"Evaluated: {MODEL_DESCRIPTIONS.get(model, model)}"]
     if any(len(point.values) > 1 for point in points):
         caption.append("bars: standard deviation over seeds")

@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .. import presets
-from ..simulation.storage.recorded_run import RecordedRun, model_to_show
+from ..simulation.storage.recorded_run import RecordedRun
 from .comparison_report import AsdGain, CellResult, PaperComparison
 from .grid import Cell, Grid
 from .time_budget import GridPlan
 from .verdict import noise, standard_deviation, verdict
+
+_OTHER_MODELS = {"all": ("sel",), "sel": ("all",), "cloud": ("sel", "all")}  # shown beside the one compared
 
 
 def compare_with_paper(
@@ -46,7 +48,7 @@ def _by_method(cells: Sequence[Cell]) -> list[Cell]:
 def _cell_result(cell: Cell, plan: GridPlan, begun: Sequence[RecordedRun]) -> CellResult:
     config = plan.config(cell, 0)
     paper = presets.expected(config)
-    model = model_to_show(config, paper.model if paper else "all")
+    model = presets.headline_model(config)
     finished = [run for run in begun if run.rounds >= config.rounds]
     counted = finished or [run for run in begun if run.accuracies(model)]
     at, values = _last_common(counted, model, config.rounds)
@@ -73,11 +75,7 @@ def _cell_result(cell: Cell, plan: GridPlan, begun: Sequence[RecordedRun]) -> Ce
         suspect=paper.suspect if paper else None,
         verdict=judgement,
         why=why,
-        also={
-            other: value
-            for other in ("all", "sel")
-            if other != model and (value := _mean_at(counted, other, at)) is not None
-        },
+        also={other: value for other in _OTHER_MODELS[model] if (value := _mean_at(counted, other, at)) is not None},
         hessian=_hessian(finished),
         paper_hessian=dict(paper.others) if paper else {},
         drawable=paper is not None and paper.comparable and paper.model == model,
@@ -112,7 +110,7 @@ def _gain(cell: Cell, grid: Grid, plan: GridPlan, by_cell: Mapping[str, Sequence
     pairs = [(run, bases[run.config.seed]) for run in by_cell[cell.name] if run.config.seed in bases]
     pairs = [pair for pair in pairs if min(run.rounds for run in pair) >= planned] or pairs
     paper, paper_base = presets.expected(cell.config), presets.expected(baseline.config)
-    model = model_to_show(cell.config, paper.model if paper else "all")
+    model = presets.headline_model(cell.config)
     at, _ = _last_common([run for pair in pairs for run in pair], model, planned)
     if at is None:
         return None

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from ..common import dotted
 from ..config import Config, from_dict
 from . import state
 from .context import Context, Parallelism
@@ -24,10 +25,10 @@ def check_same_settings(config: Config, saved: str) -> None:
     """Refuses to continue under settings that would give another result than the run began with."""
     # Through Config: settings that came after the run began were what is now their default.
     now, then = config.to_dict(), from_dict(yaml.safe_load(saved)).to_dict()
-    fixed = now.keys() - _FREE_SETTINGS - _COMPARED_ELSEWHERE
-    changed = [key for key in now if key in fixed and now[key] != then[key]]
+    free = _FREE_SETTINGS | _COMPARED_ELSEWHERE
+    changed = [key for key in dotted.differences(now, then) if key.partition(".")[0] not in free]
     if changed:
-        listed = ", ".join(f"{key} = {now[key]!r} (was {then[key]!r})" for key in changed)
+        listed = ", ".join(f"{key} = {dotted.lookup(now, key)!r} (was {dotted.lookup(then, key)!r})" for key in changed)
         raise SimulationError(
             f"the settings changed since the last checkpoint: {listed}; put them back in config.yaml, or start a new "
             f"run. Free to change: {', '.join(sorted(_FREE_SETTINGS))}"

@@ -81,6 +81,11 @@ class Runner:
         began = time.perf_counter()
         with threads(self._context.parallelism.threads):  # norms in the metrics depend on it in the last bits
             after, row = run_round(self._experiment, self._executor, before)
+        if (failed := row.get("failed")) and not row["client_updates"]:
+            raise SimulationError(
+                f"all {len(failed)} clients of round {after.round} failed, so there is nothing to average "
+                f"({next(iter(failed.values()))}); on_client_error = drop goes on without some clients, not without all"
+            )
         trained = time.perf_counter()
         row["seconds"] = trained - began
         if after.round % config.eval_every == 0 or after.round == config.rounds:

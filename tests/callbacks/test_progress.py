@@ -15,7 +15,7 @@ def feed_rounds(progress: Progress, rounds: int = 4) -> None:
     for round in range(1, rounds + 1):
         metrics: dict[str, Any] = {"round": round, "client_updates": 6, "seconds": 0.5}
         if round % 2 == 0:
-            metrics["acc_sel"] = 10.0 * round
+            metrics["acc_cloud"] = 10.0 * round
         progress.on_round(metrics)
     progress.on_end(None)
 
@@ -25,7 +25,7 @@ def test_a_pipe_gets_the_first_and_the_last_round() -> None:
     feed_rounds(Progress(file))
     first, last = file.getvalue().splitlines()
     assert first.startswith("demo fedavg: round 1/4")
-    assert last.startswith("demo fedavg: round 4/4  sel 40.00 %")
+    assert last.startswith("demo fedavg: round 4/4  cloud 40.00 %")
     assert "12.0 updates/s" in last
     assert "0:00 left" in last
 
@@ -35,7 +35,7 @@ def test_a_pipe_gets_a_line_every_so_often() -> None:
     feed_rounds(Progress(file, every=0.0))
     lines = file.getvalue().splitlines()
     assert len(lines) == 4
-    assert "sel 20.00 %" in lines[2]  # the last accuracy stays until the next one
+    assert "cloud 20.00 %" in lines[2]  # the last accuracy stays until the next one
 
 
 def test_a_terminal_gets_a_bar_and_is_given_back() -> None:
@@ -43,6 +43,6 @@ def test_a_terminal_gets_a_bar_and_is_given_back() -> None:
     progress = Progress(file)
     feed_rounds(progress)
     assert "4/4" in file.getvalue()
-    assert "sel 40.00 %" in file.getvalue()
+    assert "cloud 40.00 %" in file.getvalue()
     assert "\x1b[?25h" in file.getvalue()  # the cursor is shown again
     progress.close()  # a second time does nothing

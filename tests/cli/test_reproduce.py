@@ -95,7 +95,7 @@ def test_a_grid_that_is_stopped_goes_on(fedasd: Fedasd, monkeypatch: pytest.Monk
     assert fedasd(*TABLE_4_PART, "--report", "--out", "elsewhere")[0] == 2
     code, _, err = fedasd(*TABLE_4_PART, "optimizer.lr=0.5", "--report")
     assert code == 2
-    assert "other settings (optimizer.lr)" in err
+    assert "other settings (optimizer.lr = 0.1, not 0.5)" in err
 
     whole = read_run(out_folder / "fedavg+asd-seed5").metrics  # as if it had not been stopped
     assert fedasd(*TABLE_4_PART, "--seeds", "5", "--out", "again", "--quiet")[0] == 0

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -72,8 +73,9 @@ def test_an_interrupted_run_says_how_to_go_on(fedasd: Fedasd, monkeypatch: pytes
     code, out, _ = fedasd("resume", "here", "--quiet")
     assert code == 0
     assert "2 of 2 rounds" in out
-    code, out, _ = fedasd("resume", "here", "rounds=3", "--quiet")  # no earlier round depends on it
+    code, out, err = fedasd("resume", "here", "rounds=3")  # no earlier round depends on it
     assert "3 of 3 rounds" in out
+    assert "rounds: 2 -> 3" in err.splitlines()
     code, _, err = fedasd("resume", "here", "optimizer.lr=0.5")
     assert code == 2
     assert "optimizer" in err
@@ -110,7 +112,7 @@ def test_compare_repeats_nothing_and_resumes(fedasd: Fedasd, monkeypatch: pytest
 
     code, _, err = fedasd(*words, "batch_size=5")
     assert code == 2
-    assert "other settings (batch_size)" in err
+    assert "other settings (batch_size = 10, not 5)" in err
 
 
 def test_sweep_runs_every_combination(fedasd: Fedasd) -> None:
@@ -123,6 +125,50 @@ def test_sweep_runs_every_combination(fedasd: Fedasd) -> None:
     assert all(float(row["acc_all"]) >= 0 for row in rows)
     assert "asd.weight=10, method=feddyn+asd" in out
     assert Path("grid/sweep.png").stat().st_size > 0
+
+
+def test_several_runs_are_listed_counted_and_announced(fedasd: Fedasd, tmp_path: Path) -> None:
+    words = ("compare", "quickstart", *SMALL_SETTINGS, "--methods", "fedavg", "--seeds", "0,1", "--out", "few")
+    code, out, _ = fedasd(*words, "--dry-run")
+    assert code == 0
+    assert out.splitlines() == ["few/fedavg-seed0  2 rounds", "few/fedavg-seed1  2 rounds", "2 runs, 4 rounds"]
+    assert not list(tmp_path.iterdir())
+    _, _, err = fedasd(*words)
+    announced = [line for line in err.splitlines() if line.startswith("[")]
+    assert announced == ["[1/2] FedAvg, seed 0", "[2/2] FedAvg, seed 1"]
+    assert err.splitlines()[1] == "fedasd: quickstart fedavg: loading data, measuring executors"
+    assert fedasd(*words, "--dry-run")[1].splitlines()[0] == "few/fedavg-seed0  2 rounds (2 done)"
+    code, _, err = fedasd(*words, "batch_size=5", "--dry-run")
+    assert (code, "batch_size = 10, not 5" in err) == (2, True)
+
+    over = ("sweep", "quickstart", *SMALL_SETTINGS, "--over", "asd.weight=1,10", "--out", "grid")
+    _, out, _ = fedasd(*over, "--dry-run")
+    assert out.splitlines() == [f"grid/asd.weight={w}-seed0  2 rounds" for w in (1, 10)] + ["2 runs, 4 rounds"]
+    assert "[2/2] asd.weight=10, seed 0" in fedasd(*over)[2].splitlines()
+
+
+def test_what_is_given_twice_counts_once(fedasd: Fedasd) -> None:
+    words = ("--seeds", "0,0", "--methods", "fedavg,fedavg", "--out", "twice", "--quiet")
+    code, out, err = fedasd("compare", "quickstart", *SMALL_SETTINGS, *words)
+    assert code == 0
+    assert err.splitlines() == [
+        "fedasd: seed 0 is given more than once; it counts once",
+        "fedasd: method fedavg is given more than once; it counts once",
+    ]
+    assert " ± " not in out
+    shutil.copytree("twice/fedavg-seed0", "twice/copy")
+    code, out, err = fedasd("report", "twice")
+    assert "(1 run)" in out
+    assert "has the settings and the seed of" in err
+    assert "it counts once" in Path("twice/report.html").read_text()
+
+
+def test_a_sweep_over_seeds(fedasd: Fedasd) -> None:
+    code, out, _ = fedasd("sweep", "quickstart", *SMALL_SETTINGS, "--over", "seed=0,1", "--out", "seeds", "--quiet")
+    assert code == 0
+    assert " ± " in out
+    assert {path.parent.name for path in Path("seeds").glob("*/config.yaml")} == {f"fedavg+asd-seed{s}" for s in (0, 1)}
+    assert [row["seed"] for row in csv.DictReader(Path("seeds/results.csv").read_text().splitlines())] == ["0", "1"]
 
 
 def test_the_values_of_a_sweep() -> None:
@@ -141,6 +187,16 @@ def test_the_summary_has_the_papers_number(tmp_path: Path, capsys: pytest.Captur
     out = capsys.readouterr().out
     assert "paper     31.28 % (Table 4, model sel, 1000 rounds; different here: augment, rounds, teacher)" in out
     assert "12.5 client updates/s" in out
+
+
+def test_failed_clients_are_counted_in_the_summary(tmp_path: Path) -> None:
+    rows = [
+        {"round": r, "client_updates": 4, "seconds": 1.0, "failed": {"3": "diverged"} if r > 1 else {}}
+        for r in (1, 2, 3)
+    ]
+    run = RecordedRun("FedAvg", Config(rounds=3), rows, tmp_path)
+    assert "  warning   2 of 14 client updates failed and were left out, in 2 rounds" in outputs.summary(run, None)
+    assert "warning" not in outputs.summary(RecordedRun("FedAvg", Config(rounds=3), rows[:1], tmp_path), None)
 
 
 def test_a_run_without_matplotlib_is_a_run(

@@ -40,3 +40,20 @@ def test_a_terminal_gets_one_bar_and_is_given_back() -> None:
     assert "[bold]first" in shown
     assert "second" in shown
     assert shown.rindex("\x1b[?25h") > shown.index("\x1b[?25l")  # the cursor was hidden, and is shown again
+
+
+@pytest.mark.parametrize(("columns", "kept"), [(140, 3), (80, 3), (60, 2), (20, 1)])
+def test_a_narrow_terminal_loses_the_bar_and_the_count_never_the_name(
+    columns: int, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    file = Terminal()
+    display = ProgressDisplay(file)
+    display("quickstart fedspeed+asd", 6, 9, count="round 1500/2000", detail="cloud 95.60 %  0:12 left")
+    display.close()
+    shown = file.getvalue()
+    parts = ["cloud 95.60 %", "0:12 left", "round 1500/2000"]
+    if columns > 40:  # where name and accuracy fit
+        assert "quickstart fedspeed+asd" in shown
+        assert [part in shown for part in parts] == [i < kept for i in range(3)]
+    assert ("━" in shown) == (columns == 140)

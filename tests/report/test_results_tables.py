@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.report.results_tables import results_table
-from fedasd_fast.simulation.storage.recorded_run import RecordedRun, model_to_show, read_run
+from fedasd_fast.simulation.storage.recorded_run import RecordedRun, read_run
 
 from .synthetic_runs import synthetic_run
 
@@ -20,7 +21,6 @@ def test_seeds_are_one_row() -> None:
     row = dict(zip(columns, table.rows[0], strict=True))
     assert row["acc all"] == "61.00 ± 1.41"
     assert row["acc sel"] == "60.00 ± 1.41"
-    assert "acc cloud" not in row  # nobody evaluated it
     assert row["seconds"] == "10.5"  # two runs of ten rounds of half a second, and one evaluation each
     assert row["client updates/s"] == "8.0"
     assert row["paper"] == "61.50 (all)"
@@ -49,6 +49,12 @@ def test_a_run_that_trained_nobody_has_no_speed() -> None:
     assert RecordedRun("", run.config, []).accuracy("all") is None
 
 
-def test_the_model_to_show() -> None:
-    assert model_to_show(synthetic_run().config, "sel") == "sel"
-    assert model_to_show(synthetic_run(eval_models=("cloud",)).config, "sel") == "cloud"
+def test_the_headline_comes_first() -> None:
+    run = synthetic_run(accuracies={10: 60.0})
+    assert results_table([run]).columns[3:6] == ["acc cloud", "acc sel", "acc all"]
+    without = replace(run, metrics=[{key: row[key] for key in row if key != "acc_sel"} for row in run.metrics])
+    assert "acc sel" not in results_table([without]).columns  # nobody evaluated it
+    of_the_paper = replace(run, config=run.config.replace(name="table2_cifar100"))
+    table = results_table([of_the_paper])
+    assert table.columns[3:6] == ["acc all", "acc cloud", "acc sel"]
+    assert "all: average of all clients' latest models (never sampled: the initial one)" in table.note.splitlines()

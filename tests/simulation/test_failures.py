@@ -16,7 +16,7 @@ from fedasd_fast.common.randomness import Stream, generator
 from fedasd_fast.config import Config
 from fedasd_fast.data.federated import Samples
 from fedasd_fast.data.synthetic import SyntheticData
-from fedasd_fast.simulation import ClientError, replay, resume, simulate
+from fedasd_fast.simulation import ClientError, SimulationError, replay, resume, simulate
 from fedasd_fast.simulation.client.trainer import LocalRun, Trainer
 from fedasd_fast.simulation.sampling import participants
 from fedasd_fast.simulation.storage import checkpoint
@@ -171,12 +171,15 @@ def test_going_on_without_failing_clients(tmp_path: Path, traces: dict[tuple[int
     assert [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == result.metrics
 
 
-def test_a_round_in_which_everyone_fails() -> None:
-    config = small_config(**CONFIG, on_client_error="drop", rounds=2)
-    result = simulate(config, data=Spoilt(config, set(range(12)), math.nan))
-    assert [row["client_updates"] for row in result.metrics] == [0, 0]
-    assert "loss" not in result.metrics[0]
-    assert torch.equal(result.models["all"], result.models["cloud"])
+def test_a_round_in_which_everyone_fails_stops_the_run(tmp_path: Path) -> None:
+    config = small_config(**CONFIG, on_client_error="drop", rounds=2, out=str(tmp_path))
+    with pytest.raises(
+        SimulationError, match=r"^all \d+ clients of round 1 failed, so .*\(client \d+ failed in round 1"
+    ):
+        simulate(config, data=Spoilt(config, set(range(12)), math.nan))
+    assert not (tmp_path / "metrics.jsonl").exists()
+    rest = resume(tmp_path, data=Spoilt(config, set()))  # the data mended, the run goes on
+    assert len(rest.metrics) == 2
 
 
 def test_a_failed_client_leaves_no_trace() -> None:

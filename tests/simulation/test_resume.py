@@ -152,7 +152,10 @@ class TestSettings:
         text = (run / "config.yaml").read_text().replace("seed: 0", "seed: 3").replace("  lr: 0.1", "  lr: 0.2")
         (run / "config.yaml").write_text(text)
         before = files(run)
-        with pytest.raises(SimulationError, match=r"settings changed.*optimizer = .*seed = 3 \(was 0\).*put them back"):
+        with pytest.raises(
+            SimulationError,
+            match=r"settings changed.*: optimizer.lr = 0.2 \(was 0.1\), seed = 3 \(was 0\); put them back",
+        ):
             resume(run)
         assert files(run) == before
 

@@ -7,6 +7,7 @@ config.yaml, and stays when the run is continued.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ...common.formatting import plural
 from ...common.schema import ConfigError
 from ...config import Config
 from .. import state
@@ -29,6 +31,7 @@ from ..system.threads import worth_threads
 from .local import local_executor
 from .processes import pickled_inputs
 
+_log = logging.getLogger(__name__)
 _TIMING_SECONDS = 0.4  # for one candidate, unless a single client takes longer
 _SAMPLED_ROUNDS = 3  # that are looked at for the size of a cohort
 _MESSAGE_SECONDS = 0.002  # that workers cost in a round
@@ -45,18 +48,15 @@ class Candidate:
     seconds: float  # a round
 
     def __str__(self) -> str:
-        parts = [f"executor = {self.executor}"]
-        if self.workers > 1:
-            parts.append(f"workers = {self.workers}")
-        if self.parallelism.clients_at_once > 1:
-            parts.append(f"clients_at_once = {self.parallelism.clients_at_once}")
-        return ", ".join([*parts, f"threads = {self.parallelism.threads}"])
+        """`2 workers, stacked, 16 clients at a time, about 0.02 s a round`."""
+        at_once = self.parallelism.clients_at_once
+        parts = [plural(self.workers, "worker")] if self.workers > 1 else []
+        parts += ["stacked", f"{at_once} clients at a time"] if at_once > 1 else ["one client at a time"]
+        return ", ".join([*parts, f"about {self.seconds:.2g} s a round"])
 
     @property
-    def short(self) -> str:
-        kind = "stacked" if self.parallelism.clients_at_once > 1 else "one by one"
-        threads = self.parallelism.threads
-        return f"{kind}, {self.workers} x {threads} thread{'s' if threads > 1 else ''}: {self.seconds:.3g} s"
+    def with_threads(self) -> str:
+        return f"{self}, {plural(self.parallelism.threads, 'thread')}"
 
     def total(self, rounds: int) -> float:
         return rounds * self.seconds + (_WORKER_START_SECONDS if self.executor == "processes" else 0)
@@ -75,14 +75,14 @@ def choose_executor(context: Context) -> tuple[Config, str]:
     except SimulationError:  # it will be told when the run meets it
         candidates = []
     if not candidates:
-        return serial.config(config), "executor = serial"
+        return serial.config(config), "one client at a time"
     best = candidates[0]
     for candidate in candidates[1:]:
         if _MARGIN_FACTOR * candidate.total(config.rounds) < best.total(config.rounds):
             best = candidate
-    others = "; ".join(candidate.short for candidate in candidates if candidate is not best)
-    text = f"{best}: about {best.seconds:.3g} s a round" + (f" ({others})" if others else "")
-    return best.config(config), text
+    for candidate in candidates:
+        _log.info("executor = auto: %s%s", candidate.with_threads, " (chosen)" if candidate is best else "")
+    return best.config(config), str(best)
 
 
 def _candidates(context: Context, stopwatch: _Stopwatch) -> Iterator[Candidate]:
@@ -163,7 +163,11 @@ class _Stopwatch:
         """Seconds of a round, from those that this group takes."""
         # The group as a whole, which may be smaller than what fits at once.
         trial = replace(self._context, parallelism=replace(parallelism, clients_at_once=len(group)))
-        executor, began, best = local_executor(trial), time.perf_counter(), math.inf
+        executor, best = local_executor(trial), math.inf
+        # Small clients first, untimed: the first steps load libraries and fill caches, for seconds on a busy machine.
+        executor.run(self._server, self.cohort[-min(len(group), 2) :])
+        self._records.rollback()
+        began = time.perf_counter()
         while time.perf_counter() - began < _TIMING_SECONDS:
             start = time.perf_counter()
             executor.run(self._server, group)

@@ -58,6 +58,11 @@ class RecordedRun:
         return self.total("seconds") + self.total("seconds_eval")
 
     @property
+    def failed_updates(self) -> int:
+        """Clients whose training failed and was dropped, counted in every round."""
+        return sum(len(row.get("failed") or ()) for row in self.metrics)
+
+    @property
     def updates_per_second(self) -> float:
         """Client updates per second of training."""
         seconds = self.total("seconds")
@@ -72,8 +77,3 @@ def read_run(folder: str | Path, label: str | None = None) -> RecordedRun:
     metrics, versions = (jsonl.read(folder / name, integer_key="round") for name in ("metrics.jsonl", "versions.jsonl"))
     bad_lines = (*metrics.bad_lines, *versions.bad_lines)
     return RecordedRun(label or method_label(config.method), config, metrics.rows, folder, versions.rows, bad_lines)
-
-
-def model_to_show(config: Config, preferred: str = "all") -> str:
-    """The averaged model to show: the preferred one if the run evaluates it, else the first that it does."""
-    return preferred if preferred in config.eval_models else config.eval_models[0]

@@ -14,7 +14,7 @@ from torch import nn
 
 from fedasd_fast.callbacks import Progress
 from fedasd_fast.config import from_yaml
-from fedasd_fast.simulation import resume, simulate
+from fedasd_fast.simulation import SimulationError, resume, simulate
 from fedasd_fast.simulation.cohort import ClientTask
 from fedasd_fast.simulation.context import Parallelism, build_context
 from fedasd_fast.simulation.executors import autotune
@@ -31,8 +31,32 @@ def resolved(monkeypatch: pytest.MonkeyPatch, one: float, many: float, cores: in
     monkeypatch.setattr("fedasd_fast.simulation.context.cores", lambda: cores)
     context = build_context(small_config(executor="auto", clients=120, participation=0.4, sampling="fixed", **changes))
     config, text = autotune.choose_executor(context)
-    assert f"executor = {config.executor}" in text
+    assert description(config) in text
     return config
+
+
+def description(config: Any) -> str:
+    return f"stacked, {config.clients_at_once} clients" if config.clients_at_once > 1 else "one client at a time"
+
+
+def test_nothing_is_timed_cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = build_context(small_config(executor="auto", clients=120, participation=0.4, sampling="fixed"))
+    stopwatch, clock, calls = autotune._Stopwatch(context), [0.0], []
+
+    class Cold:
+        """Its first call takes 100 s, the others 1 s."""
+
+        def run(self, server: Any, group: Sequence[ClientTask]) -> None:
+            calls.append(len(group))
+            clock[0] += 100.0 if len(calls) == 1 else 1.0
+
+    monkeypatch.setattr(autotune, "local_executor", lambda context: Cold())
+    monkeypatch.setattr(autotune.time, "perf_counter", lambda: clock[0])
+    group = stopwatch.cohort[:8]
+    seconds = stopwatch.round_seconds(group, Parallelism(1, 8))
+    steps = sum(map(stopwatch._local_steps, group))
+    assert seconds == pytest.approx(stopwatch._steps / steps)
+    assert calls == [2, 8]
 
 
 def test_the_fastest_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,9 +95,11 @@ def test_a_real_choice_is_told_kept_and_continued(tmp_path: Path, caplog: pytest
         simulate(settings.replace(rounds=2), callbacks=[Progress(told)])
     found = from_yaml(tmp_path / "run" / "config.yaml")
     assert found.executor in ("serial", "stacked", "processes")
-    line = f"executor = {found.executor}"
-    assert line in told.getvalue().splitlines()[0]
-    assert "s a round" in caplog.text
+    first = told.getvalue().splitlines()[0]
+    assert description(found) in first
+    assert len(first) < 100  # one plain line
+    assert caplog.text.count("(chosen)") == 1  # the rest is in the log
+    assert caplog.text.count("executor = auto: ") > 1
     resume(tmp_path / "run", {"rounds": 4})
     simulate(found.replace(rounds=4, out=str(tmp_path / "whole")))
     assert_same(contents(tmp_path / "run"), contents(tmp_path / "whole"))
@@ -88,7 +114,8 @@ def test_networks_and_clients_that_cannot_be_timed(caplog: pytest.LogCaptureFixt
     random = simulate(small_config(executor="auto", rounds=1), model=Dropping())
     assert random.config.executor == "serial"
     failing = small_config(executor="auto", rounds=1, optimizer={"lr": 1e30, "clip_norm": None}, on_client_error="drop")
-    assert simulate(failing).metrics[0]["failed"]
+    with pytest.raises(SimulationError, match=r"all \d+ clients of round 1 failed"):
+        simulate(failing)  # told by the run, not by the trial
 
 
 def test_measuring_leaves_no_trace() -> None:

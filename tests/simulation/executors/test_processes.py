@@ -188,7 +188,7 @@ class TestErrors:
     def test_dropped_clients(self, tmp_path: Path) -> None:
         """Their slots are given back, their old records stay."""
         settings = {
-            "optimizer": {"lr": 30.0, "clip_norm": None},
+            "optimizer": {"lr": 6.0, "clip_norm": None},
             "on_client_error": "drop",
             "method": "feddyn",
             **UNEVEN,
