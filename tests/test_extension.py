@@ -33,6 +33,18 @@ except RuntimeError as error:
 """
 
 
+CAPABILITY = """
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import fedasd_fast as fa
+    print(fa.build_info()["cpu_capability"])
+for warning in caught:
+    if "FEDASD" in str(warning.message):
+        print(warning.message)
+"""
+
+
 def run(code, **environment):
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -102,13 +114,16 @@ def test_an_extension_for_another_torch_is_not_loaded(tmp_path):
 
 @pytest.mark.parametrize("name", ["avx512", "avx2", "generic", "no such set"])
 def test_instruction_set_can_be_chosen_by_environment(name):
-    chosen = run(
-        "import fedasd_fast as fa; print(fa.build_info()['cpu_capability'])", FEDASD_CPU_CAPABILITY=name
-    ).strip()
+    chosen, *warned = run(CAPABILITY, FEDASD_CPU_CAPABILITY=name).splitlines()
     best = fa.build_info()["cpu_capability"]
     known = loader.module.select_cpu_capability(name)
     loader.module.select_cpu_capability(best)
     assert chosen == (name if known else best)
+    expected = (
+        f"FEDASD_CPU_CAPABILITY = '{name}' is ignored, and '{best}' is used: expected 'avx512', 'avx2' or 'generic'"
+    )
+    assert len(warned) == (not known), warned
+    assert known or warned[0].startswith(expected), warned
 
 
 def test_demo_runs_end_to_end():

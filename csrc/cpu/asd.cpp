@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <memory>
+#include <new>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -36,8 +38,15 @@ template <class... Parts>
 // Row numbers and the memory they live in.
 class RowMemory {
  public:
-  RowMemory(int64_t rows, RowNumbers& numbers)
-      : memory_(new double[size_t(std::max<int64_t>(rows, 1) * RowNumbers::kArrays)]) {
+  // `name`: of the logits that have these rows.
+  RowMemory(int64_t rows, const char* name, RowNumbers& numbers) {
+    constexpr int64_t row_bytes = RowNumbers::kArrays * int64_t(sizeof(double));
+    // An expanded tensor can have any number of rows without any memory.
+    if (rows <= std::numeric_limits<int64_t>::max() / row_bytes)
+      memory_.reset(new (std::nothrow) double[size_t(std::max<int64_t>(rows, 1) * RowNumbers::kArrays)]);
+    if (!memory_)
+      refuse(name, " has ", rows, " rows for one client, and there is no memory for the ", row_bytes,
+             " bytes that each needs; pass fewer rows at a time");
     double* next = memory_.get();
     auto take = [&] { return std::exchange(next, next + rows); };
     static_assert(sizeof(int64_t) == sizeof(double), "labels share the block");
@@ -133,32 +142,47 @@ void over_clients(const Parallel& parallel, int64_t clients, int64_t elements, F
   });
 }
 
+// The loss of client k; writes its gradient.  Terms of weight 0 are left out: 0 times an infinite divergence is NaN.
+double client_loss(const Problem& p, const Options& o, int64_t k, Client& c, const Parallel* parallel) {
+  const Kernels& run = kernels();
+  auto over = [&](auto pass) {
+    over_rows(parallel, p.batch, p.classes, [&](int64_t begin, int64_t end) { pass(c, o, begin, end); });
+  };
+  read_rows(p, k, c);
+  if (o.asd_weight != 0) {
+    if (p.teacher_rows == TeacherRows::logits) over(run.teacher_rows);
+    run.normalise(c, o);
+    over(run.student_rows);
+    check_reverse_kl(p, k, c);
+  } else if (o.ce_weight != 0) {
+    over(run.cross_entropy_rows);
+  } else if (c.gradient) {
+    std::memset(c.gradient, 0, size_t(p.batch * p.classes * size_of(c.student.type)));
+  }
+  return run.loss(c, o);
+}
+
 }  // namespace
 
 void loss_and_gradient(const Problem& p, const Parallel& parallel) {
   check_teacher(p);
-  const Kernels& run = kernels();
   const Options o = effective(p.options, p.classes);
   over_clients(parallel, p.clients, p.batch * p.classes, [&](int64_t k, const Parallel* rows_parallel) {
     Client c;
-    RowMemory memory(p.batch, c.rows);
+    RowMemory memory(p.batch, "student_logits", c.rows);
     c.batch = p.batch;
     c.classes = p.classes;
     c.student = p.student.client(k);
     if (p.teacher_rows != TeacherRows::none) c.teacher = p.teacher.client(k);
     c.teacher_rows = p.teacher_rows;
     if (p.gradient) c.gradient = static_cast<char*>(p.gradient) + k * p.batch * p.classes * size_of(c.student.type);
-    read_rows(p, k, c);
-    if (p.teacher_rows == TeacherRows::none) {
-      over_rows(rows_parallel, p.batch, p.classes, [&](int64_t b, int64_t e) { run.cross_entropy_rows(c, o, b, e); });
-    } else {
-      if (p.teacher_rows == TeacherRows::logits)
-        over_rows(rows_parallel, p.batch, p.classes, [&](int64_t b, int64_t e) { run.teacher_rows(c, o, b, e); });
-      run.normalise(c, o);
-      over_rows(rows_parallel, p.batch, p.classes, [&](int64_t b, int64_t e) { run.student_rows(c, o, b, e); });
-      check_reverse_kl(p, k, c);
+    double loss = client_loss(p, o, k, c, rows_parallel);
+    // The difference of two huge logits may be too large for float while the loss is not.
+    if (!std::isfinite(loss) && c.student.type != DType::f64) {
+      c.wide = true;
+      loss = client_loss(p, o, k, c, rows_parallel);
     }
-    p.loss.set(k, run.loss(c, o));
+    p.loss.set(k, loss);
   });
 }
 
@@ -167,7 +191,7 @@ void build_cache(const CacheProblem& p, const Parallel& parallel) {
   const Options o = effective(p.options, p.classes);
   over_clients(parallel, p.clients, p.samples * p.classes, [&](int64_t k, const Parallel* rows_parallel) {
     Client c;
-    RowMemory memory(p.samples, c.rows);
+    RowMemory memory(p.samples, "teacher_logits", c.rows);
     c.batch = p.samples;
     c.classes = p.classes;
     c.teacher = p.teacher.client(k);

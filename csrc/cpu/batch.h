@@ -33,6 +33,7 @@ struct Client {
   TeacherRows teacher_rows = TeacherRows::logits;
   void* gradient = nullptr;  // contiguous, the student's type; null: value only
   int64_t valid = 0;         // rows that are not ignored
+  bool wide = false;         // compute in double, whatever the student's type
   RowNumbers rows{};
 };
 
@@ -50,7 +51,7 @@ struct Kernels {
   UpdateKernels update;
 };
 
-// The best set this CPU runs, or the one named by FEDASD_CPU_CAPABILITY (avx512, avx2, generic).
+// The best set this CPU runs, or the one named by FEDASD_CPU_CAPABILITY (avx512, avx2, generic) if the CPU has it.
 const Kernels& kernels();
 // For tests: selects by name; false where this build or this CPU does not have it.
 bool select_kernels(const char* name);

@@ -204,5 +204,5 @@ void with_layout(const Client& c, F f) {
     using T = decltype(zero);
     c.classes <= kTransposedClasses<T> ? f(zero, Transposed<T>{}) : f(zero, Across<T>{});
   };
-  c.student.type == DType::f64 ? pick(double{}) : pick(float{});
+  c.wide || c.student.type == DType::f64 ? pick(double{}) : pick(float{});
 }

@@ -19,7 +19,8 @@ using Allocate = std::function<void*(size_t bytes)>;
 
 // The objective of all clients in one launch.  Allocate is called at most once, and only where several blocks share a
 // client or the teacher's rows are logits.  Labels out of range, rows outside the cache, labels other than the cache's
-// and label proportions that are not positive are device-side asserts.
+// and label proportions that are not positive are device-side asserts.  With asd_weight 0 the teacher is not looked at.
+// A float problem is computed in float: a row whose logits / temperature lie more than 3e38 apart may overflow.
 void loss_and_gradient(const Problem&, const Allocate&, cudaStream_t);
 void build_cache(const CacheProblem&, cudaStream_t);
 

@@ -127,6 +127,7 @@ void loss_and_gradient(const Problem& problem, const Allocate& allocate, cudaStr
   if (problem.clients == 0) return;
   Problem p = problem;
   p.options = effective(p.options, p.classes);
+  if (p.options.asd_weight == 0) p.teacher_rows = TeacherRows::none;  // 0 times an infinite divergence would be NaN
   const bool f64 = p.student.first.type == DType::f64 || p.teacher.first.type == DType::f64;
   f64 ? run<double>(p, allocate, stream) : run<float>(p, allocate, stream);
 }

@@ -49,15 +49,14 @@ __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
     if (problem.gradient)
       gradient = static_cast<char*>(problem.gradient) + (client * batch + row) * problem.classes * size_of(type);
     team.start(logits, classes);
-    if (label < 0) {
+    if (label < 0 || o.ce_weight == 0) {
       team.clear(gradient, type);
     } else {
       team.load_student(logits, -1, -kInfinity<T>);
       const Softmax<T> s = team.template student_softmax<SoftmaxSums::one>(p.scales.at_one, p.scales.at_one);
       // The exponentials of a long row are computed again for the gradient, see objective.cuh.
       const T shift = Team::kLong ? forgotten(s.shift) : s.shift, scale = 1 / s.sum * weight;
-      if (team.leader() && o.ce_weight != 0)
-        loss += double(weight * (log_e(s.sum) + (s.shift - element<T>(logits, label))));
+      if (team.leader()) loss += double(weight * (log_e(s.sum) + (s.shift - element<T>(logits, label))));
       if (gradient) {
         team.map_student(gradient, type, [&](T z, int c) {
           const T u = exp_2((z - shift) * p.scales.at_one) * scale;

@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "memory.h"
+
 namespace fedasd {
 namespace {
 
@@ -10,12 +12,14 @@ void check_logits(const at::Tensor& t, const char* name) {
   const auto type = t.scalar_type();
   TORCH_CHECK_VALUE(type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16, name,
                     " has dtype ", type, "; expected float32, float64, float16 or bfloat16");
+  check_memory(t, name);
 }
 
 void check_integers(const at::Tensor& t, const char* name) {
   const auto type = t.scalar_type();
   TORCH_CHECK_VALUE(type == at::kLong || type == at::kInt, name, " has dtype ", type,
                     "; expected int64 or int32: call .long()");
+  check_memory(t, name);
 }
 
 void check_shape(const at::Tensor& t, at::IntArrayRef expected, const char* name, const char* meaning) {
@@ -32,6 +36,7 @@ void check_prior(const at::Tensor& prior, const at::Tensor& logits, at::IntArray
                     "; expected proportions (floating point), as label_prior(targets, num_classes) gives");
   check_shape(prior, shape, "label_prior", "[C], or [K, C] with a client dimension");
   check_device(prior, logits, "label_prior", logits_name);
+  check_memory(prior, "label_prior");
 }
 
 void check_positive(double x, const char* name) {
@@ -47,6 +52,12 @@ Sizes leading_sizes(const at::Tensor& logits, const char* name) {
   const bool has_clients = logits.dim() == 3;
   Sizes s{has_clients ? logits.size(0) : 1, logits.size(-2), logits.size(-1), 0, has_clients};
   TORCH_CHECK_VALUE(s.classes > 0, name, " has shape ", logits.sizes(), "; expected at least one class");
+  // An expanded tensor can have any size without any memory.
+  int64_t bytes = sizeof(double);
+  TORCH_CHECK_VALUE(!__builtin_mul_overflow(bytes, s.clients, &bytes) &&
+                        !__builtin_mul_overflow(bytes, s.batch, &bytes) &&
+                        !__builtin_mul_overflow(bytes, s.classes, &bytes),
+                    name, " has shape ", logits.sizes(), ", too large to compute with; pass fewer rows at a time");
   return s;
 }
 
@@ -115,6 +126,7 @@ Sizes check_objective(FEDASD_OBJECTIVE_PARAMETERS) {
       TORCH_CHECK_VALUE(t->scalar_type() == at::kDouble, "the cache's row numbers have dtype ", t->scalar_type(),
                         "; expected float64");
       check_shape(*t, with_clients({s.cached}), "the cache's row numbers", "[N], or [K, N]");
+      check_memory(*t, "the cache's row numbers");
     }
     for (const auto* t : {&*rows, &*cache_targets, &*cache_constant, &*cache_log_weight})
       check_device(*t, student_logits, "the teacher cache or its rows", "student_logits");

@@ -19,42 +19,71 @@ namespace {
 
 using fedasd::LossAndGrad;
 
-// Converts a positional argument to the type of the op's parameter.
-void read(PyObject* object, at::Tensor& value) {
-  TORCH_CHECK_TYPE(THPVariable_Check(object), "expected a torch.Tensor, got ", Py_TYPE(object)->tp_name);
+// Converts a positional argument to the type of the op's parameter; returns null, or what was expected instead.
+const char* read(PyObject* object, at::Tensor& value) {
+  if (!THPVariable_Check(object)) return "a torch.Tensor";
   value = THPVariable_Unpack(object);
+  return nullptr;
 }
-void read(PyObject* object, std::optional<at::Tensor>& value) {
-  if (object != Py_None) read(object, value.emplace());
+// The Python error that is set says less than the argument's name and what is expected of it.  An interrupt stays.
+const char* instead_of_error(const char* expected) {
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) throw python_error();
+  PyErr_Clear();
+  return expected;
 }
-void read(PyObject* object, double& value) {
+const char* read(PyObject* object, double& value) {
   value = PyFloat_AsDouble(object);
-  if (value == -1.0 && PyErr_Occurred()) throw python_error();
+  return value == -1.0 && PyErr_Occurred() ? instead_of_error("a number") : nullptr;
 }
-void read(PyObject* object, std::optional<double>& value) {
-  if (object != Py_None) read(object, value.emplace());
+template <class T>
+const char* read(PyObject* object, std::optional<T>& value) {
+  return object == Py_None ? nullptr : read(object, value.emplace());
 }
-void read(PyObject* object, std::vector<double>& value) {
-  const auto items =
-      pybind11::reinterpret_steal<pybind11::object>(PySequence_Fast(object, "expected a list of numbers"));
-  if (!items) throw python_error();
+const char* read(PyObject* object, std::vector<double>& value) {
+  constexpr const char* expected = "a list of numbers";
+  const auto items = pybind11::reinterpret_steal<pybind11::object>(PySequence_Fast(object, expected));
+  if (!items) return instead_of_error(expected);
   value.resize(size_t(PySequence_Fast_GET_SIZE(items.ptr())));
-  for (size_t i = 0; i < value.size(); ++i) read(PySequence_Fast_GET_ITEM(items.ptr(), Py_ssize_t(i)), value[i]);
+  for (size_t i = 0; i < value.size(); ++i)
+    if (read(PySequence_Fast_GET_ITEM(items.ptr(), Py_ssize_t(i)), value[i])) return expected;
+  return nullptr;
 }
-void read(PyObject* object, int64_t& value) {
+const char* read(PyObject* object, int64_t& value) {
   value = PyLong_AsLongLong(object);
-  if (value == -1 && PyErr_Occurred()) throw python_error();
+  return value == -1 && PyErr_Occurred() ? instead_of_error("an integer of at most 64 bits") : nullptr;
 }
-void read(PyObject* object, bool& value) {
+const char* read(PyObject* object, bool& value) {
   const int truth = PyObject_IsTrue(object);
-  if (truth < 0) throw python_error();
-  value = truth != 0;
+  value = truth > 0;
+  return truth < 0 ? instead_of_error("True or False") : nullptr;
 }
-void read(PyObject* object, std::string_view& value) {
+const char* read(PyObject* object, std::string_view& value) {
   Py_ssize_t size = 0;
-  const char* text = PyUnicode_AsUTF8AndSize(object, &size);
-  if (!text) throw python_error();
+  const char* text = PyUnicode_Check(object) ? PyUnicode_AsUTF8AndSize(object, &size) : nullptr;
+  if (!text) return PyErr_Occurred() ? instead_of_error("a str") : "a str";
   value = {text, size_t(size)};
+  return nullptr;
+}
+
+// The kernels take dense memory; the dispatcher's refusal of other layouts would not name the argument.
+template <class T>
+void check_layout(PyObject*, const T&, const std::string&) {}
+void check_layout(PyObject* object, const at::Tensor& value, const std::string& name) {
+  if (value.layout() == at::kStrided) return;
+  const std::string layout = pybind11::str(pybind11::handle(object).attr("layout"));
+  TORCH_CHECK_VALUE(false, name, " has layout ", layout, "; expected a dense one: call .to_dense()");
+}
+void check_layout(PyObject* object, const std::optional<at::Tensor>& value, const std::string& name) {
+  if (value) check_layout(object, *value, name);
+}
+
+template <class T>
+void read(PyObject* object, T& value, const c10::Argument& argument) {
+  if (const char* expected = read(object, value)) {
+    const std::string type = Py_TYPE(object)->tp_name;  // of a class of an extension: with its module
+    TORCH_CHECK_TYPE(false, argument.name(), " is a ", type.substr(type.rfind('.') + 1), "; expected ", expected);
+  }
+  check_layout(object, value, argument.name());
 }
 
 PyObject* wrap(const at::Tensor& t) { return THPVariable_Wrap(t); }
@@ -79,7 +108,8 @@ PyObject* call(const c10::TypedOperatorHandle<Result(Parameters...)>& op, PyObje
   TORCH_CHECK_TYPE(count == Py_ssize_t(sizeof...(Parameters)), "expected ", sizeof...(Parameters), " arguments, got ",
                    count);
   std::tuple<typename Kept<Parameters>::type...> values;
-  std::apply([&](auto&... value) { (read(*args++, value), ...); }, values);
+  const c10::Argument* argument = op.schema().arguments().data();
+  std::apply([&](auto&... value) { (read(*args++, value, *argument++), ...); }, values);
   auto run = [&] {
     pybind11::gil_scoped_release no_gil;
     return std::apply([&](const auto&... value) { return op.call(value...); }, values);

@@ -8,7 +8,7 @@
 #include <tuple>
 
 #define FEDASD_OBJECTIVE_SCHEMA                                                                            \
-  "(Tensor student_logits, Tensor? teacher, Tensor targets, Tensor? label_prior, Tensor? rows, "           \
+  "(Tensor student_logits, Tensor? teacher_logits, Tensor targets, Tensor? label_prior, Tensor? rows, "    \
   "Tensor? cache_targets, Tensor? cache_constant, Tensor? cache_log_weight, bool log_rows, "               \
   "float asd_weight, float ce_weight, float temperature, float entropy_temperature, float entropy_power, " \
   "float prior_power, str weighting, str divergence, bool not_true, int ignore_index)"

@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "memory.h"
 #include "op_handle.h"
 
 namespace fedasd {
@@ -23,6 +24,7 @@ void check_flat(const at::Tensor& t, const char* name) {
                     "; expected [P], or [K, P] with a client dimension");
   TORCH_CHECK_VALUE(t.size(-1) <= 1 || t.stride(-1) == 1, name, " has strides ", t.strides(),
                     "; expected rows without gaps: call .contiguous()");
+  check_memory(t, name);
 }
 
 void check_like(const at::Tensor& t, const at::Tensor& w, const char* name, const char* w_name) {
@@ -45,6 +47,7 @@ void check_numbers(const at::Tensor& t, const at::Tensor& w, const char* name) {
   TORCH_CHECK_VALUE(t.scalar_type() == at::kDouble, name, " has dtype ", t.scalar_type(),
                     "; expected float64: call .double()");
   check_shape(t, w.sizes().slice(0, w.dim() - 1), name, "one number a client");
+  check_memory(t, name);
   TORCH_CHECK_VALUE(t.is_contiguous(), name, " has strides ", t.strides(), "; call .contiguous()");
   TORCH_CHECK_VALUE(t.device() == w.device(), name, " is on ", t.device(), " but w is on ", w.device(),
                     "; move both to one device");

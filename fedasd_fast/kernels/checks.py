@@ -6,6 +6,8 @@ The compiled ops have the same rules in csrc/torch/checks.cpp, where they cost n
 from __future__ import annotations
 
 import math
+import operator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +21,73 @@ def require(condition: bool, message: str) -> None:
         raise ValueError(message)
 
 
+def wrong_type(x: object, name: str, expected: str) -> TypeError:
+    return TypeError(f"{name} is a {type(x).__name__}; expected {expected}")
+
+
+def as_float(x: Any, name: str) -> float:
+    """Any number, also a tensor of one; not a str, which float() would read."""
+    if type(x) is float or isinstance(x, (torch.SymFloat, torch.SymInt)):
+        return x  # type: ignore[return-value]
+    if isinstance(x, (str, bytes, bytearray)):
+        raise wrong_type(x, name, "a number")
+    try:
+        return float(x)
+    except Exception as error:
+        raise wrong_type(x, name, "a number") from error
+
+
+def as_int64(x: Any, name: str) -> int:
+    try:
+        value = operator.index(x)
+    except Exception as error:
+        raise wrong_type(x, name, "an integer of at most 64 bits") from error
+    if not -(2**63) <= value < 2**63:
+        raise wrong_type(x, name, "an integer of at most 64 bits")
+    return value
+
+
+def as_bool(x: Any, name: str) -> bool:
+    try:
+        return bool(x)
+    except Exception as error:
+        raise wrong_type(x, name, "True or False") from error
+
+
+def check_finite(x: Any, name: str) -> None:
+    require(math.isfinite(as_float(x, name)), f"{name} = {x}; expected a finite number")
+
+
+def check_tensor(x: Any, name: str) -> None:
+    if not isinstance(x, Tensor):
+        raise wrong_type(x, name, "a torch.Tensor")
+    require(x.layout == torch.strided, f"{name} has layout {x.layout}; expected a dense one: call .to_dense()")
+
+
+def check_integers(x: Any, name: str) -> None:
+    check_tensor(x, name)
+    require(x.dtype in INTEGERS, f"{name} has dtype {x.dtype}; expected int64 or int32: call .long()")
+    check_memory(x, name)
+
+
+def check_memory(tensor: Tensor, name: str) -> None:
+    """Refuses a tensor whose memory is gone, as untyped_storage().resize_(0) leaves it: torch would read beyond it."""
+    if not readable(tensor) or 0 in tensor.shape:
+        return
+    last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    needed = (tensor.storage_offset() + last + 1) * tensor.element_size()
+    present = tensor.untyped_storage().nbytes()
+    require(
+        needed <= present,
+        f"{name} has shape {tuple(tensor.shape)}, but its storage holds {present} of the {needed} bytes that this "
+        "takes; pass a tensor whose storage was not freed or resized",
+    )
+    require(
+        8 * math.prod(tensor.shape) < 2**63,
+        f"{name} has shape {tuple(tensor.shape)}, too large to compute with; pass fewer rows at a time",
+    )
+
+
 def check_options(
     temperature: float,
     entropy_temperature: float,
@@ -28,9 +97,13 @@ def check_options(
     divergence: str = "kl",
 ) -> None:
     for name, x in (("temperature", temperature), ("entropy_temperature", entropy_temperature)):
-        require(x > 0 and math.isfinite(x), f"{name} = {x}; expected a positive finite number")
+        value = as_float(x, name)
+        require(value > 0 and math.isfinite(value), f"{name} = {x}; expected a positive finite number")
     for name, x in (("entropy_power", entropy_power), ("prior_power", prior_power)):
-        require(math.isfinite(x), f"{name} = {x}; expected a finite number")
+        check_finite(x, name)
+    for name, choice in (("weighting", weighting), ("divergence", divergence)):
+        if not isinstance(choice, str):
+            raise wrong_type(choice, name, "a str")
     require(weighting in ("adaptive", "uniform"), f"weighting = {weighting!r}; expected 'adaptive' or 'uniform'")
     require(
         divergence in ("kl", "reverse_kl", "js"), f"divergence = {divergence!r}; expected 'kl', 'reverse_kl' or 'js'"
@@ -38,15 +111,12 @@ def check_options(
 
 
 def check_logits(logits: Tensor, name: str) -> None:
-    if not isinstance(logits, Tensor):
-        raise TypeError(f"{name} is a {type(logits).__name__}; expected a torch.Tensor")
+    check_tensor(logits, name)
     require(logits.dtype in FLOATS, f"{name} has dtype {logits.dtype}; expected float32, float64, float16 or bfloat16")
-    require(
-        logits.layout == torch.strided, f"{name} has layout {logits.layout}; expected a dense one: call .to_dense()"
-    )
     shape = tuple(logits.shape)
     require(logits.dim() in (2, 3), f"{name} has shape {shape}; expected [B, C], or [K, B, C] with a client dimension")
     require(logits.shape[-1] > 0, f"{name} has shape {shape}; expected at least one class")
+    check_memory(logits, name)
 
 
 def check_inputs(
@@ -102,13 +172,27 @@ def check_teacher(teacher: Tensor, targets: Tensor, label_prior: Tensor) -> None
     _check_prior(label_prior, teacher, "teacher_logits")
 
 
-def _check_prior(label_prior: Tensor, logits: Tensor, logits_name: str) -> None:
+def check_cache(rows: Tensor | None, cache: tuple[Tensor | None, ...]) -> None:
+    """The tensors that the ops take beside the rows of a cache: labels, constants and log weights."""
+    require(
+        rows is None or all(tensor is not None for tensor in cache),
+        "rows is given without the rest of the cache; pass cache[rows] of a TeacherCache",
+    )
+
+
+def check_proportions(label_prior: Tensor) -> None:
+    check_tensor(label_prior, "label_prior")
     _check_undifferentiated(label_prior, "label_prior")
     require(
         label_prior.is_floating_point(),
         f"label_prior has dtype {label_prior.dtype}; expected proportions (floating point), "
         "as label_prior(targets, num_classes) gives",
     )
+    check_memory(label_prior, "label_prior")
+
+
+def _check_prior(label_prior: Tensor, logits: Tensor, logits_name: str) -> None:
+    check_proportions(label_prior)
     expected = (*logits.shape[:-2], logits.shape[-1])
     _check_shape(label_prior, expected, "label_prior", "[C], or [K, C] with a client dimension")
     _check_device(label_prior, logits, "label_prior", logits_name)
@@ -162,9 +246,7 @@ def _check_shape(tensor: Tensor, expected: tuple[int, ...] | torch.Size, name: s
 
 
 def _check_integers(tensor: Tensor, name: str, expected: tuple[int, ...] | torch.Size, meaning: str) -> None:
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name} is a {type(tensor).__name__}; expected a torch.Tensor")
-    require(tensor.dtype in INTEGERS, f"{name} has dtype {tensor.dtype}; expected int64 or int32: call .long()")
+    check_integers(tensor, name)
     _check_shape(tensor, expected, name, meaning)
 
 

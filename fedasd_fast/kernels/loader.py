@@ -51,6 +51,24 @@ if available:
 _warned = False
 
 
+def _check_capability() -> None:
+    """A misspelt or missing instruction set would otherwise be replaced by the best one without a word."""
+    wanted = os.environ.get("FEDASD_CPU_CAPABILITY")
+    if not wanted or not available:
+        return
+    active = module.build_info()["cpu_capability"]
+    if active != wanted:
+        warnings.warn(
+            f"FEDASD_CPU_CAPABILITY = {wanted!r} is ignored, and {active!r} is used: expected 'avx512', 'avx2' or "
+            "'generic', and one that this CPU has",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+_check_capability()
+
+
 def missing(device: str) -> str:
     """Why there is no fused kernel for this device."""
     return reason or f"this build has no fused kernels for {device!r} tensors (it has: {', '.join(devices)})"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..kernels.checks import INTEGERS, readable
+from ..kernels.checks import INTEGERS, check_memory, check_options, check_proportions, readable, wrong_type
 from .options import ASDOptions, TeacherKey
 
 
@@ -54,13 +54,19 @@ class CachedTeacher:
         if isinstance(rows, slice):
             rows = torch.arange(self.rows.shape[-2], device=self.rows.device)[rows].expand(*self.targets.shape[:-1], -1)
         elif not isinstance(rows, Tensor):
-            rows = torch.as_tensor(rows, device=self.rows.device)
+            rows = self._as_tensor(rows)
         if rows.dtype not in INTEGERS or rows.dim() != self.targets.dim():
             raise IndexError(
                 f"rows has dtype {rows.dtype} and shape {tuple(rows.shape)}; expected int64 or int32 row numbers "
                 f"with {self.targets.dim()} dimension(s); for a mask use mask.nonzero().squeeze(-1)"
             )
         return TeacherRows(self, rows)
+
+    def _as_tensor(self, rows: Sequence[int]) -> Tensor:
+        try:
+            return torch.as_tensor(rows, device=self.rows.device)
+        except Exception as error:
+            raise wrong_type(rows, "rows", "row numbers: a torch.Tensor, a list of integers or a slice") from error
 
     def __len__(self) -> int:
         return self.rows.shape[-2]
@@ -73,18 +79,33 @@ class CachedTeacher:
         shape, name = tuple(self.rows.shape), type(self).__name__
         return f"{name}(shape={shape}, dtype={self.rows.dtype}, {self.nbytes:,} bytes)"
 
+    def check_memory(self) -> None:
+        """What the kernels check by themselves."""
+        for tensor in (self.rows, self.constant, self.log_weight, self.targets):
+            check_memory(tensor, "the teacher cache")
+
     def check_built_for(self, key: TeacherKey, label_prior: Tensor | None) -> None:
         """Refuses options and label proportions other than those the cache was built with."""
-        if key != self.key:
+        try:
+            same = bool(key == self.key)
+        except Exception:  # arrays that cannot be compared: what they are is said below
+            same = False
+        if not same:
+            check_options(*key[:4])
             name, built, given = next(
                 x for x in zip(ASDOptions.TEACHER_FIELDS, self.key, key, strict=True) if x[1] != x[2]
             )
             raise ValueError(
                 f"{name} = {given}, but the teacher cache was built with {name} = {built}; pass the same value to both"
             )
-        if label_prior is None or label_prior is self.label_prior or label_prior.device.type != "cpu":
+        if label_prior is None or label_prior is self.label_prior:
             return
-        if not torch.compiler.is_compiling() and not torch.equal(label_prior, self.label_prior):
+        check_proportions(label_prior)
+        if not readable(label_prior) or not readable(self.label_prior):
+            return
+        built_with = self.label_prior
+        check_memory(built_with, "the teacher cache's label_prior")
+        if label_prior.shape != built_with.shape or not torch.equal(label_prior.to(built_with.dtype), built_with):
             raise ValueError(
                 "label_prior differs from the one the teacher cache was built with; pass None, or build the cache anew"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..kernels.checks import INTEGERS, require
+from ..kernels.checks import as_int64, check_integers, require
 
 
 def label_prior(targets: Tensor, num_classes: int, *, ignore_index: int = -100) -> Tensor:
@@ -13,9 +13,13 @@ def label_prior(targets: Tensor, num_classes: int, *, ignore_index: int = -100) 
 
     Labels equal to ignore_index (padding) do not count.
     """
-    require(targets.dtype in INTEGERS, f"targets has dtype {targets.dtype}; expected int64 or int32: call .long()")
+    check_integers(targets, "targets")
     require(targets.dim() in (1, 2), f"targets has shape {tuple(targets.shape)}; expected [N], or [K, N]")
-    require(num_classes > 0, f"num_classes = {num_classes}; expected a positive number")
+    num_classes = as_int64(num_classes, "num_classes")
+    ignore_index = as_int64(ignore_index, "ignore_index")
+    require(0 < num_classes < 2**31, f"num_classes = {num_classes}; expected a positive number below 2**31")
+    if targets.is_meta:
+        return label_proportions(targets, num_classes, ignore_index=ignore_index)
     valid = targets != ignore_index
     outside = valid & ((targets < 0) | (targets >= num_classes))
     if outside.any():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
-from ..kernels.checks import check_options
+from ..kernels.checks import as_bool, as_float, as_int64, check_options
 
 TeacherKey: TypeAlias = tuple[float, float, float, float, bool]  # the values of ASDOptions.TEACHER_FIELDS
 
@@ -31,6 +31,10 @@ class ASDOptions:
             self.temperature, self.entropy_temperature, self.entropy_power, self.prior_power, self.weighting,
             self.divergence,
         )  # fmt: skip
+        for name in self.TEACHER_FIELDS[:4]:
+            object.__setattr__(self, name, as_float(getattr(self, name), name))
+        object.__setattr__(self, "not_true", as_bool(self.not_true, "not_true"))
+        object.__setattr__(self, "ignore_index", as_int64(self.ignore_index, "ignore_index"))
 
     @property
     def teacher_key(self) -> TeacherKey:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..kernels.checks import FLOATS, check_inputs, check_teacher, check_values, require
+from ..kernels.checks import FLOATS, check_finite, check_inputs, check_teacher, check_values, require
 from .cached_teacher import TeacherRows
 from .options import ASDOptions
 
@@ -90,22 +90,23 @@ def distillation(
     options: ASDOptions,
 ) -> Tensor:
     """asd_loss with its keywords as one object."""
-    if isinstance(teacher_logits, TeacherRows):
-        cached = teacher_logits.cache
-        check_inputs(student_logits, cached.rows, teacher_logits.rows, targets, label_prior, options.weighting)
-        prior = None
-    else:
-        check_inputs(student_logits, teacher_logits, None, targets, label_prior, options.weighting)
-        prior = label_prior if options.weighting == "adaptive" else None
-    check_values(targets, prior, student_logits.shape[-1], options.ignore_index)
+    _check(student_logits, teacher_logits, targets, label_prior, options, 1.0)
+    return _distillation(student_logits, teacher_logits, targets, label_prior, options)
 
+
+def _distillation(
+    student_logits: Tensor,
+    teacher_logits: Tensor | TeacherRows,
+    targets: Tensor,
+    label_prior: Tensor | None,
+    options: ASDOptions,
+) -> Tensor:
+    prior = label_prior if options.weighting == "adaptive" else None
     valid = targets != options.ignore_index  # [.., B]
     label = targets.long().where(valid, 0)
     z = _sanitise(student_logits, valid)
     not_true = options.not_true and z.shape[-1] > 1  # one class has no other
     if isinstance(teacher_logits, TeacherRows):
-        teacher_logits.cache.check_built_for(options.teacher_key, label_prior)
-        teacher_logits.check_values(targets, valid)
         teacher = _cached_teacher(teacher_logits, valid, z.dtype)
     else:
         t = _sanitise(teacher_logits, valid).to(z.dtype)
@@ -126,19 +127,43 @@ def objective(
     options: ASDOptions,
 ) -> Tensor:
     """asd_objective with its keywords as one object."""
-    for name, weight in (("asd_weight", asd_weight), ("ce_weight", ce_weight)):
-        require(math.isfinite(weight), f"{name} = {weight}; expected a finite number")
-    if teacher_logits is None:
-        check_inputs(student_logits, None, None, targets, label_prior, options.weighting, asd_weight)
-        check_values(targets, None, student_logits.shape[-1], options.ignore_index)
-        return ce_weight * cross_entropy(student_logits, targets, options.ignore_index)
-    asd = distillation(student_logits, teacher_logits, targets, label_prior, options)
-    loss = torch.zeros_like(asd)
-    if asd_weight != 0:
-        loss = loss + asd_weight * asd
+    check_finite(asd_weight, "asd_weight")
+    check_finite(ce_weight, "ce_weight")
+    _check(student_logits, teacher_logits, targets, label_prior, options, asd_weight)
+    # Terms of weight 0 are left out: 0 times an infinite divergence is NaN.
+    terms = []
+    if asd_weight != 0 and teacher_logits is not None:
+        terms.append(asd_weight * _distillation(student_logits, teacher_logits, targets, label_prior, options))
     if ce_weight != 0:
-        loss = loss + ce_weight * cross_entropy(student_logits, targets, options.ignore_index)
-    return loss
+        terms.append(ce_weight * cross_entropy(student_logits, targets, options.ignore_index))
+    return sum(terms[1:], terms[0]) if terms else _zero(student_logits)
+
+
+def _check(
+    student_logits: Tensor,
+    teacher_logits: Tensor | TeacherRows | None,
+    targets: Tensor,
+    label_prior: Tensor | None,
+    options: ASDOptions,
+    asd_weight: float,
+) -> None:
+    if isinstance(teacher_logits, TeacherRows):
+        cache, rows = teacher_logits.cache, teacher_logits.rows
+        cache.check_memory()
+        check_inputs(student_logits, cache.rows, rows, targets, label_prior, options.weighting, asd_weight)
+        check_values(targets, None, student_logits.shape[-1], options.ignore_index)
+        cache.check_built_for(options.teacher_key, label_prior)
+        teacher_logits.check_values(targets, targets != options.ignore_index)
+    else:
+        check_inputs(student_logits, teacher_logits, None, targets, label_prior, options.weighting, asd_weight)
+        weighted = options.weighting == "adaptive" and teacher_logits is not None
+        check_values(targets, label_prior if weighted else None, student_logits.shape[-1], options.ignore_index)
+
+
+def _zero(student_logits: Tensor) -> Tensor:
+    """A loss of 0 for each client, with a gradient of 0 whatever the logits are."""
+    no_row = torch.zeros((), dtype=torch.bool, device=student_logits.device)
+    return _sanitise(student_logits, no_row).sum((-2, -1))
 
 
 def teacher_cache(

@@ -16,7 +16,19 @@ import torch
 from torch import Tensor, nn
 
 from ..kernels import loader
-from ..kernels.checks import check_logits, require
+from ..kernels.checks import (
+    FLOATS,
+    as_bool,
+    as_int64,
+    check_integers,
+    check_logits,
+    check_memory,
+    check_proportions,
+    check_teacher,
+    check_tensor,
+    require,
+    wrong_type,
+)
 from . import reference
 from .cached_teacher import CachedTeacher
 from .options import ASDOptions
@@ -75,19 +87,47 @@ class TeacherCache(CachedTeacher):
 
         Inputs may live elsewhere than the model: batches are moved to it, and the cache stays where the targets are.
         """
+        batch_size = as_int64(batch_size, "batch_size")
         require(batch_size > 0, f"batch_size = {batch_size}; expected a positive number")
+        _check_build(model, inputs, targets, label_prior, dtype)
         options = ASDOptions(
             temperature=temperature, entropy_temperature=entropy_temperature, entropy_power=entropy_power,
             prior_power=prior_power, not_true=not_true, ignore_index=ignore_index,
         )  # fmt: skip
         lead = targets.shape
-        require(
-            tuple(inputs.shape[: len(lead)]) == tuple(lead),
-            f"inputs has shape {tuple(inputs.shape)}; expected {[*lead, '...']}, one input for each of the targets",
-        )
         logits = _forward(model, inputs.flatten(0, len(lead) - 1), batch_size)
         logits = logits.to(targets.device).unflatten(0, lead)
         return _from_logits(logits, targets, label_prior, options, dtype, log_rows)
+
+
+def _check_build(model: nn.Module, inputs: Tensor, targets: Tensor, label_prior: Tensor, dtype: torch.dtype) -> None:
+    """Before the forward pass, which may take long."""
+    if not isinstance(model, nn.Module):
+        raise wrong_type(model, "model", "a torch.nn.Module")
+    check_tensor(inputs, "inputs")
+    check_memory(inputs, "inputs")
+    check_integers(targets, "targets")
+    check_proportions(label_prior)
+    lead = tuple(targets.shape)
+    require(len(lead) in (1, 2), f"targets has shape {lead}; expected [N], or [K, N] with a client dimension")
+    require(
+        tuple(inputs.shape[: len(lead)]) == lead,
+        f"inputs has shape {tuple(inputs.shape)}; expected {[*lead, '...']}, one input for each of the targets",
+    )
+    _check_dtype(dtype)
+    parameter = next(model.parameters(), inputs)
+    require(
+        not parameter.is_meta or targets.is_meta,
+        f"model is on {parameter.device} but targets is on {targets.device}; give the model its weights first",
+    )
+    require(
+        not inputs.is_meta or parameter.is_meta,
+        f"inputs is on {inputs.device} but model is on {parameter.device}; pass inputs with values",
+    )
+
+
+def _check_dtype(dtype: torch.dtype) -> None:
+    require(dtype in FLOATS, f"dtype = {dtype}; expected float32, float64, float16 or bfloat16")
 
 
 def _from_logits(
@@ -98,6 +138,9 @@ def _from_logits(
     dtype: torch.dtype,
     log_rows: bool,
 ) -> TeacherCache:
+    check_teacher(teacher_logits, targets, label_prior)
+    _check_dtype(dtype)
+    log_rows = as_bool(log_rows, "log_rows")
     if teacher_logits.device.type in loader.devices:
         rows, constant, log_weight = torch.ops.fedasd.teacher_cache.default(
             teacher_logits, targets, label_prior, *options.teacher_key, options.ignore_index, dtype, log_rows
@@ -107,7 +150,9 @@ def _from_logits(
         rows, constant, log_weight = reference.teacher_cache(
             teacher_logits, targets, label_prior, options, dtype, log_rows
         )
-    return TeacherCache(rows, constant, log_weight, targets.long(), label_prior, options.teacher_key, log_rows)
+    # Copies: the labels and proportions that later calls are compared with must not change with the caller's.
+    labels, prior = targets.to(torch.int64, copy=True), label_prior.clone()
+    return TeacherCache(rows, constant, log_weight, labels, prior, options.teacher_key, log_rows)
 
 
 @contextmanager

@@ -483,4 +483,35 @@ inline void check_infinite_divergence(Backend& backend) {
     }
 }
 
+// A term of weight 0 is left out, not multiplied by 0: an infinite divergence beside it would give NaN.
+inline void check_terms_of_weight_0(Backend& backend) {
+  for (Divergence divergence : {Divergence::kl, Divergence::reverse_kl, Divergence::js})
+    for (TeacherRows rows : {TeacherRows::logits, TeacherRows::log_probabilities})
+      for (int64_t classes : {10, 100, 2500})
+        for (double ce_weight : {1.0, 0.0}) {
+          Case c;
+          c.clients = 2;
+          c.batch = 3;
+          c.classes = classes;
+          c.set_rows(rows);
+          c.options.divergence = divergence;
+          c.options.temperature = 3;
+          c.options.asd_weight = 0;
+          c.options.ce_weight = ce_weight;
+          c.seed = 5;
+          Batch b(c);
+          for (int64_t k = 0; k < c.clients; ++k)
+            for (int64_t i = 0; i < c.samples(); ++i) b.teacher.set(k, i, 5, -reference::kInfinity);
+          if (b.c.cached()) build_cache(backend, b);
+          if (ce_weight == 0) b.student.set(0, 0, 1, reference::kInfinity);
+          const Output out = run(backend, b);
+          for (int64_t k = 0; k < c.clients; ++k)
+            CHECK(ce_weight == 0 ? out.loss.get(k) == 0 : std::isfinite(out.loss.get(k)), "loss", out.loss.get(k), c);
+          for (int64_t i = 0; i < c.clients * c.batch * classes; ++i) {
+            const double g = out.gradient.get(i);
+            CHECK(ce_weight == 0 ? g == 0 : std::isfinite(g), "gradient", i, g, c);
+          }
+        }
+}
+
 }  // namespace cases

@@ -52,6 +52,45 @@ void check_threads_grid() {
         }
 }
 
+// Logits whose differences are too large for float: the loss is what double arithmetic makes of them.
+void check_huge_logits(Cpu& cpu) {
+  for (Divergence divergence : {Divergence::kl, Divergence::reverse_kl, Divergence::js})
+    for (TeacherRows rows : {TeacherRows::logits, TeacherRows::log_probabilities})
+      for (int64_t classes : {3, 10, 100, 2500}) {
+        Case c;
+        c.clients = 2;
+        c.batch = 4;
+        c.classes = classes;
+        c.set_rows(rows);
+        if (c.cached()) c.cache = c.teacher = DType::f64;
+        c.options.divergence = divergence;
+        c.options.temperature = 5;
+        c.seed = 9;
+        Case wide = c;
+        wide.student = wide.teacher = DType::f64;
+        Batch narrow(c), exact(wide);
+        auto spread = [&](LogitsArray& logits, int64_t i, double x) {
+          for (int64_t k = 0; k < c.clients; ++k)
+            for (int64_t j = 0; j < classes; ++j) logits.set(k, i, j, (j + i) % 2 ? float(x) : float(-x));
+        };
+        for (Batch* b : {&narrow, &exact}) {
+          for (int64_t i = 0; i < c.samples(); ++i) spread(b->teacher, i, divergence == Divergence::kl ? 1 : 3e38);
+          for (int64_t i = 0; i < c.batch; ++i) spread(b->student, i, divergence == Divergence::kl ? 3e38 : 1);
+          if (c.cached()) build_cache(cpu, *b);
+        }
+        const Output got = run(cpu, narrow), expected = run(cpu, exact);
+        for (int64_t k = 0; k < c.clients; ++k)
+          CHECK(std::isfinite(expected.loss.get(k)) &&
+                    close(got.loss.get(k), expected.loss.get(k), 1e-5 * std::fabs(expected.loss.get(k))),
+                "loss of huge logits", got.loss.get(k), expected.loss.get(k), c);
+        for (int64_t i = 0; i < c.clients * c.batch * classes; ++i) {
+          const double g = expected.gradient.get(i);
+          CHECK(close(got.gradient.get(i), g, 1e-5 * (1 + std::fabs(g))), "gradient of huge logits", i,
+                got.gradient.get(i), g, c);
+        }
+      }
+}
+
 }  // namespace
 
 int main() {
@@ -63,5 +102,7 @@ int main() {
   check_finite_differences(cpu);
   check_equal_student(cpu);
   check_infinite_divergence(cpu);
+  check_terms_of_weight_0(cpu);
+  check_huge_logits(cpu);
   return check::finish();
 }

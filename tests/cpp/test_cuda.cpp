@@ -239,6 +239,7 @@ int main(int count, char** arguments) {
     check_finite_differences(cuda);
     check_equal_student(cuda);
     check_infinite_divergence(cuda);
+    check_terms_of_weight_0(cuda);
     check_schedules(cuda);
     check_paths(cuda);
     check_replay();

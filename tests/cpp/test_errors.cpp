@@ -178,6 +178,37 @@ void a_distillation_needs_a_teacher() {
   CHECK(s.loss[0] > 0 && s.loss[1] > 0 && !s.untouched(1), "the remedy works", s.loss[0], s.loss[1]);
 }
 
+// All rows are one row of memory, as in an expanded tensor.  12 numbers a row would be 2^64 bytes and some, and 2^40
+// rows more than any machine has.
+void rows_beyond_memory() {
+  for (int64_t rows : {std::numeric_limits<int64_t>::max() / 6 + 1, std::numeric_limits<int64_t>::max(), 1L << 40}) {
+    Setup s;
+    Problem p;
+    p.options = s.options;
+    p.options.asd_weight = 0;
+    p.batch = rows;
+    p.classes = 1;
+    p.student = s.student.view();
+    p.student.first.row_stride = 0;
+    p.teacher_rows = TeacherRows::none;
+    p.targets = s.targets.view();
+    p.targets.row_stride = 0;
+    p.loss = {s.loss.data(), true};
+    refuses({"student_logits has " + std::to_string(rows) + " rows", "no memory", "fewer rows"},
+            [&] { loss_and_gradient(p, s.parallel); });
+    CHECK(s.loss[0] == -1, "written in spite of missing memory", s.loss[0]);
+
+    CacheProblem cache;
+    cache.samples = rows;
+    cache.classes = 1;
+    cache.teacher = p.student;
+    cache.targets = p.targets;
+    cache.label_prior = s.prior.view();
+    refuses({"teacher_logits has " + std::to_string(rows) + " rows", "no memory"},
+            [&] { build_cache(cache, s.parallel); });
+  }
+}
+
 void proportions_not_positive() {
   const std::pair<double, const char*> proportions[] = {
       {0.0, " = 0,"}, {-0.25, " = -0.25,"}, {kNaN, "nan,"}, {kInfinity, " = inf,"}};
@@ -276,6 +307,7 @@ int main() {
   valid_problems_pass();
   labels_out_of_range();
   a_distillation_needs_a_teacher();
+  rows_beyond_memory();
   proportions_not_positive();
   cache_rows_that_do_not_fit();
   reverse_kl_of_an_underflow();

@@ -69,6 +69,19 @@ OPTIONS = [
 ]
 
 
+ARGUMENTS = ("student_logits", "teacher_logits", "targets", "label_prior")
+WRONG_TYPES = [
+    (dict(temperature="2.0"), "^temperature is a str; expected a number"),
+    (dict(entropy_power=torch.ones(2)), "^entropy_power is a Tensor; expected a number"),
+    (dict(asd_weight=None), "^asd_weight is a NoneType; expected a number"),
+    (dict(weighting=1), "^weighting is a int; expected a str"),
+    (dict(divergence=None), "^divergence is a NoneType; expected a str"),
+    (dict(not_true=torch.ones(2)), "^not_true is a Tensor; expected True or False"),
+    (dict(ignore_index=0.5), "^ignore_index is a float; expected an integer of at most 64 bits"),
+    (dict(ignore_index=2**64), "^ignore_index is a int; expected an integer of at most 64 bits"),
+]
+
+
 @pytest.mark.parametrize("implementation", ["fused", "reference"])
 @pytest.mark.parametrize("case", CASES)
 def test_bad_tensor(case, implementation):
@@ -110,14 +123,19 @@ def test_bad_weights(name):
             fa.asd_objective(*BATCH, implementation=implementation, **weights)
 
 
-def test_not_a_tensor():
-    for position in range(4):
+@pytest.mark.parametrize("implementation", ["fused", "reference"])
+def test_wrong_types_are_named(implementation):
+    for position, name in enumerate(ARGUMENTS):
         arguments = list(BATCH)
         arguments[position] = [1.0, 2.0]
-        with pytest.raises(TypeError, match="Tensor"):
-            fa.asd_loss(*arguments)
-    with pytest.raises(TypeError):
-        fa.asd_loss(*BATCH, temperature="hot")
+        with pytest.raises(TypeError, match=f"^{name} is a list; expected a torch.Tensor"):
+            fa.asd_loss(*arguments, implementation=implementation)
+    for change, message in WRONG_TYPES:
+        with pytest.raises(TypeError, match=message):
+            fa.asd_objective(*BATCH, **{"asd_weight": 1.0, **change}, implementation=implementation)
+
+
+def test_wrong_number_of_arguments():
     with pytest.raises(TypeError, match="expected 19 arguments"):
         loader.module.asd_objective(BATCH.student)
 
@@ -130,12 +148,13 @@ def test_devices_must_agree(implementation):
             fa.asd_loss(*arguments.values(), implementation=implementation)
 
 
-def test_sparse_logits():
-    sparse = BATCH.student.to_sparse()
-    with pytest.raises(ValueError, match=r"student_logits has layout .*to_dense"):
-        fa.asd_loss(sparse, *list(BATCH)[1:], implementation="reference")
-    with pytest.raises(RuntimeError, match="'SparseCPU' backend"):  # the dispatcher's own refusal
-        fa.asd_loss(sparse, *list(BATCH)[1:], implementation="fused")
+@pytest.mark.parametrize("implementation", ["fused", "reference"])
+@pytest.mark.parametrize(("position", "name"), list(enumerate(ARGUMENTS)))
+def test_sparse_tensors(position, name, implementation):
+    arguments = list(BATCH)
+    arguments[position] = arguments[position].to_sparse()
+    with pytest.raises(ValueError, match=f"{name} has layout torch.sparse_coo.*to_dense"):
+        fa.asd_loss(*arguments, implementation=implementation)
 
 
 def test_unknown_implementation_and_option():

@@ -39,3 +39,18 @@ def test_proportions_of_one_client_and_of_a_padded_stack_have_the_same_bits(dtyp
 def test_a_client_without_labels_has_proportions_of_zero():
     assert torch.equal(label_proportions(torch.tensor([[-100, -100], [1, -100]]), 2), torch.tensor([[0.0, 0], [0, 1]]))
     assert torch.equal(label_proportions(torch.zeros(0, dtype=torch.long), 3, ignore_index=None), torch.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([0, 1], 2), "^targets is a list; expected a torch.Tensor"),
+        ((torch.tensor([0, 1]), 2.5), "^num_classes is a float; expected an integer"),
+        ((torch.tensor([0, 1]), "2"), "^num_classes is a str; expected an integer"),
+        ((torch.tensor([0, 1]), 2**40), "^num_classes = 1099511627776; expected a positive number"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_named(arguments, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        fa.label_prior(*arguments)

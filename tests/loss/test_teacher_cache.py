@@ -214,3 +214,51 @@ def test_reverse_kl_on_an_underflowed_probability_asks_for_logarithms():
     expected = fa.asd_loss(*batch, **options)
     assert math.isfinite(expected)
     torch.testing.assert_close(fa.asd_loss(batch.student, exact[:], batch.targets, None, **options), expected)
+
+
+def test_the_cache_keeps_its_own_labels_and_proportions():
+    """Changed in place by their owner, they would still equal what is passed with the next call."""
+    batch = make_batch((6, 10))
+    targets, prior = batch.targets.clone(), batch.prior.clone()
+    for cache in (
+        fa.TeacherCache.from_logits(batch.teacher, targets, prior),
+        fa.TeacherCache.build(nn.Identity(), batch.teacher, targets, prior),
+    ):
+        before = fa.asd_loss(batch.student, cache[:], targets, prior)
+        targets += 1
+        targets %= 10
+        with pytest.raises(ValueError, match="built with label"):
+            fa.asd_loss(batch.student, cache[:], targets, None)
+        prior *= 0.5
+        with pytest.raises(ValueError, match="label_prior differs"):
+            fa.asd_loss(batch.student, cache[:], batch.targets, prior)
+        assert torch.equal(fa.asd_loss(batch.student, cache[:], batch.targets, batch.prior), before)
+        targets.copy_(batch.targets)
+        prior.copy_(batch.prior)
+
+
+BUILD = dict(model=nn.Identity(), inputs=torch.randn(3, 4), targets=torch.tensor([0, 1, 2]), label_prior=torch.ones(4))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(model=lambda x: x), "^model is a function; expected a torch.nn.Module"),
+        (dict(inputs=[1.0]), "^inputs is a list; expected a torch.Tensor"),
+        (dict(targets=[0, 1, 2]), "^targets is a list; expected a torch.Tensor"),
+        (dict(targets=torch.ones(3)), "^targets has dtype"),
+        (dict(targets=torch.tensor(1)), r"^targets has shape \(\); expected \[N\]"),
+        (dict(inputs=torch.randn(2, 4)), "^inputs has shape"),
+        (dict(label_prior=None), "^label_prior is a NoneType; expected a torch.Tensor"),
+        (dict(label_prior=torch.ones(4, dtype=torch.int64)), "^label_prior has dtype"),
+        (dict(batch_size=2.5), "^batch_size is a float; expected an integer"),
+        (dict(batch_size=0), "^batch_size = 0"),
+        (dict(dtype="float32"), "^dtype = float32"),
+        (dict(model=nn.Linear(4, 4, device="meta")), "^model is on meta"),
+        (dict(inputs=torch.randn(3, 4, device="meta")), "^inputs is on meta|^model is on meta"),
+    ],
+    ids=str,
+)
+def test_build_names_the_wrong_argument(change, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        fa.TeacherCache.build(**{**BUILD, **change})
