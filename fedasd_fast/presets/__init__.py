@@ -129,7 +129,7 @@ def headline_model(config: Config) -> str:
     is what one would deploy.  If the run does not evaluate it, the first that it does."""
     compared = _read(config.name).get("compares") if config.name in names() else None
     order = dict.fromkeys((*([compared] if compared else []), *MODEL_DESCRIPTIONS))
-    return next(model for model in order if model in config.eval_models)
+    return str(next(model for model in order if model in config.eval_models))
 
 
 def essential_settings(config: Config) -> dict[str, Any]:
