@@ -209,7 +209,7 @@ def dissimilarity_rows() -> Iterator[str]:
 
 
 def hessian_rows() -> Iterator[str]:
-    for label, run in analysed():
+    for label, run in (*analysed(), ("FedAvg+ASD, uniform weights", UNIFORM), ("FedNTD, lambda = 20", FEDNTD_20)):
         found = analysis(run, "hessian")
         spectrum = found["spectrum"]
         trace = f"{spectrum['trace']:,.0f} ± {spectrum['trace_error']:.0f}"
@@ -254,3 +254,14 @@ def test_sentences_about_the_weights() -> None:
     )
     between = curve(FEDDYN, "all")[-1] - curve(FEDDYN, "sel")[-1]
     assert f"({between:.1f}) lies between `sel` and `all`" in said
+
+
+def test_sentence_about_the_edge_of_stability() -> None:
+    said = " ".join((DOCS / "results.md").read_text().split())
+    optimizer = presets.load("table2_cifar100").optimizer
+    there = 2 / (optimizer.lr * optimizer.lr_decay_per_round**499)
+    assert (
+        f"{2 / rounds_of(FEDAVG)[-1]['lr']:.0f} at round 1000 here, above all of them, and {there:.0f} at round 500"
+        in said
+    )
+    assert all(analysis(run, "hessian")["spectrum"]["top"][0] < 2 / rounds_of(run)[-1]["lr"] for _, run in analysed())

@@ -103,7 +103,7 @@ def claimed_numbers() -> dict[str, list[str]]:
             map(mean_step, (FEDAVG, FEDAVG_ASD, FEDDYN, FEDDYN_ASD, UNIFORM))
         ),
         "ASD finds flatter minima (tables 1 and 12, figure 3)": list(
-            map(top_eigenvalue, (FEDAVG, FEDAVG_ASD, FEDDYN, FEDDYN_ASD, UNIFORM))
+            map(top_eigenvalue, (FEDAVG, FEDAVG_ASD, FEDDYN, FEDDYN_ASD, UNIFORM, FEDNTD_20, FEDNTD_ASD))
         ),
         "ASD improves consistently across the rounds (figures 4 to 6, 8 to 10)": [
             f"{-min(behind):.1f}",
