@@ -1,4 +1,4 @@
-"""Atomic file writes."""
+"""Atomic file writes, and whether a path still leads to the same file."""
 
 from __future__ import annotations
 
@@ -23,3 +23,12 @@ def write_atomically(path: Path, data: bytes | memoryview) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """Of the file or directory at this path, another one for another file; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
