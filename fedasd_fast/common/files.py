@@ -81,3 +81,12 @@ def _regular(descriptor: int, path: Path) -> int:
         return descriptor
     os.close(descriptor)
     raise UnsuitableFile(errno.EINVAL, "is not a regular file", str(path))
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """Of the file or directory at this path, another one for another file; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

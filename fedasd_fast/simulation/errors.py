@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 
@@ -32,6 +33,13 @@ def portable(error: Exception) -> Exception:
     except Exception:
         return SimulationError(f"{type(error).__name__}: {error}")
     return error
+
+
+def directory_gone(path: Path) -> SimulationError:
+    return SimulationError(
+        f"{path} was moved or deleted while the run went on, so nothing more can be saved; if it was moved, continue "
+        "it with `fedasd resume` and its new place"
+    )
 
 
 class Interrupted(SimulationError):

@@ -12,6 +12,7 @@ import numpy as np
 from .context import Context
 from .errors import SimulationError
 from .storage.client_store import ClientStore
+from .system.memory import available_memory
 
 _TEACHER_ROW_EXTRA = 32  # bytes a sample beside the row itself: two float64, a label, rounding
 
@@ -135,16 +136,6 @@ def shortage(estimate: ResourceEstimate, context: Context) -> str | None:
             "eval_models (it keeps every client's last model), or choose another directory"
         )
     return None
-
-
-def available_memory() -> int | None:
-    """Bytes that can be taken without swapping; None where the system does not tell."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    return found[0] if found else None
 
 
 def free_disk(path: Path) -> int:

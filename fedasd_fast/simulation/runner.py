@@ -62,6 +62,8 @@ class Runner:
         config = self._experiment.config
         try:
             while at.round < config.rounds:
+                if self._directory:
+                    self._directory.check_in_place()
                 after, row = self._round(at)
                 self._records.mark()  # from here on, and not before, this round is never rolled back
                 at = after
@@ -121,6 +123,7 @@ class Runner:
         }
 
         def save() -> None:
+            directory.check_in_place()
             directory.sync_metrics()
             checkpoint.save(directory.checkpoints, at.round, content)
 

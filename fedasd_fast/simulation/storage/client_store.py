@@ -12,6 +12,7 @@ were reserved for them; `commit` then says which of these records count.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,10 +22,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...common.files import create_file, open_no_follow
-from ..errors import SimulationError
+from ...common.files import create_file, identity, open_no_follow
+from ..errors import SimulationError, directory_gone
 from ..system.shared_memory import SharedMemory, whole_pages
-from .record_checksums import RecordChecksums
+from .record_checksums import RecordChecksums, damaged_record
 
 _CHUNK_BYTES = 16 * 2**20
 
@@ -65,15 +66,13 @@ class ClientStore:
         self._held: list[int] = []  # replaced before the last checkpoint, but in the one before it
         self._reserved: dict[int, int] = {}  # client -> slot that others may be writing to
         self._checksums = RecordChecksums()
+        self._made: tuple[int, int] | None = None  # identity of the directory, once it is used
         self._read_only_slots = 0  # slots below this number are in files that are only read
 
     def read(self, client: int) -> dict[str, Tensor] | None:
         """The client's vectors, to be read only; None if it never wrote."""
         slot = self._slots.get(client)
-        if slot is None:
-            return None
-        self._verify(client, slot)
-        return self._record(slot)
+        return None if slot is None else self._record(self._verified(client, slot))
 
     def write(self, client: int, vectors: Mapping[str, Tensor]) -> None:
         if not self.names:
@@ -88,7 +87,7 @@ class ClientStore:
             return dict.fromkeys(clients, (-1, -1))
         for client in clients:
             if client in self._slots:  # will be read where there are no checksums
-                self._verify(client, self._slots[client])
+                self._verified(client, self._slots[client])
             self._reserved[client] = self._take()
         return {client: (self._slots.get(client, -1), slot) for client, slot in self._reserved.items()}
 
@@ -107,8 +106,7 @@ class ClientStore:
         if self._directory is None and self._memory is None:
             assert not self._chunks, "records were written to memory that cannot be shared"
             self._memory = SharedMemory()
-        if self._directory is not None:
-            self._directory.mkdir(parents=True, exist_ok=True)
+        self._make_directory()
         return WorkerStore(self.names, self._size, self._dtype, self._directory, self._memory)
 
     def mark(self) -> None:
@@ -140,11 +138,8 @@ class ClientStore:
         slots = [self._slots[client] for client in clients]
         for slot in self._checksums.missing(slots):
             self._checksums.add(slot, self._rows(slot))
-        return {
-            "clients": torch.tensor(clients),
-            "slots": torch.tensor(slots),
-            "checksums": self._checksums.of(slots),
-        }
+        sums = self._checksums.of(slots)
+        return {"clients": torch.tensor(clients), "slots": torch.tensor(slots), "checksums": sums}
 
     def checkpointed(self) -> None:
         """The last snapshot is safe: slots that only older checkpoints need are free again."""
@@ -193,17 +188,13 @@ class ClientStore:
         rows: np.ndarray = self._chunks[slot // self.chunk_slots][slot % self.chunk_slots]
         return rows
 
-    def _verify(self, client: int, slot: int) -> None:
+    def _verified(self, client: int, slot: int) -> int:
         if not self._checksums.is_unverified(slot) or self._checksums.verify(slot, self._rows(slot)):
-            return
+            return slot
         number, place = divmod(slot, self.chunk_slots)
         chunk = self._chunks[number]
         assert isinstance(chunk, np.memmap)
-        raise SimulationError(
-            f"the record of client {client} is damaged: {chunk.filename} has another checksum than the checkpoint says "
-            f"({self.record_bytes:,} bytes from {place * self.record_bytes:,} on); restore that file from a copy, or "
-            "remove the run's checkpoint folder to run from the first round again (with the same result)"
-        )
+        raise damaged_record(client, chunk.filename, place * self.record_bytes, self.record_bytes)
 
     def _take(self) -> int:
         if not self._free:
@@ -226,7 +217,7 @@ class ClientStore:
             return np.zeros(self._shape, self._numpy_dtype)  # pages are taken when first written
         path, size = self._path(number), self.chunk_slots * self.record_bytes
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            self._make_directory()
             with create_file(path) as file:
                 # Space is reserved now: a write to a mapped page that finds the disk full would kill the process.
                 if hasattr(os, "posix_fallocate"):
@@ -241,11 +232,25 @@ class ClientStore:
             ) from error
         return self._mapped(number)
 
+    def _make_directory(self) -> None:
+        """In the run directory.  It is not made a second time, and another one in its place is left alone."""
+        if self._directory is None:
+            return
+        if self._made is None:
+            with contextlib.suppress(FileNotFoundError):
+                self._directory.mkdir(exist_ok=True)
+            self._made = identity(self._directory)
+        if self._made is None or self._made != identity(self._directory):
+            raise directory_gone(self._directory)
+
     def _mapped(self, number: int) -> np.ndarray:
         """A chunk that exists, in a file or in shared memory."""
         if self._memory is None:
-            with open_no_follow(self._path(number), "r+b") as file:
-                return np.memmap(file, self._numpy_dtype, "r+", shape=self._shape)
+            try:
+                with open_no_follow(self._path(number), "r+b") as file:
+                    return np.memmap(file, self._numpy_dtype, "r+", shape=self._shape)
+            except FileNotFoundError:
+                raise directory_gone(self._path(number)) from None
         memory = self._memory.map(number * self._stride, self._stride)
         return np.ndarray(self._shape, self._numpy_dtype, memory)
 

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..errors import SimulationError
+
 _UNKNOWN = -1  # of a record in a checkpoint of an older version
 
 
@@ -52,3 +54,11 @@ class RecordChecksums:
             return False
         self._unverified.discard(slot)
         return True
+
+
+def damaged_record(client: int, file: object, start: int, size: int) -> SimulationError:
+    return SimulationError(
+        f"the record of client {client} is damaged: {file} has another checksum than the checkpoint says ({size:,} "
+        f"bytes from {start:,} on); restore that file from a copy, or remove the run's checkpoint folder to run from "
+        "the first round again (with the same result)"
+    )

@@ -15,9 +15,9 @@ from typing import IO, Any
 import yaml
 
 from ...common import jsonl
-from ...common.files import UnsuitableFile, open_no_follow, write_atomically
+from ...common.files import UnsuitableFile, identity, open_no_follow, write_atomically
 from ...config import Config, from_yaml
-from ..errors import SimulationError
+from ..errors import SimulationError, directory_gone
 from ..system.versions import versions
 
 _LOCK_TIMEOUT = 10.0  # seconds
@@ -31,6 +31,7 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: IO[bytes] | None = None
+        self._identity: tuple[int, int] | None = None  # while it is open
 
     @property
     def checkpoints(self) -> Path:
@@ -43,11 +44,13 @@ class RunDirectory:
     def __enter__(self) -> RunDirectory:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            self._identity = identity(self.path)
             self._lock = open_no_follow(self.path / "lock", "ab+", buffering=0)
             import fcntl  # here: the package itself, without runs in folders, works on systems that lack it
 
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._wait_for_workers()
+            self.clients.mkdir(exist_ok=True)
         except BlockingIOError:
             assert self._lock is not None
             self._lock.seek(0)
@@ -69,6 +72,7 @@ class RunDirectory:
     ) -> None:
         assert self._lock is not None
         self._lock.close()
+        self._identity = None
 
     def _wait_for_workers(self) -> None:
         """Workers of a run that was killed notice it within a moment; until then they may be writing records."""
@@ -125,7 +129,13 @@ class RunDirectory:
                 f"{path} was cut short: it {lacks}; restore it from a copy, or start the run anew in another directory"
             )
 
+    def check_in_place(self) -> None:
+        """Nothing is written to a directory that took the place of the run's own."""
+        if self._identity is not None and identity(self.path) != self._identity:
+            raise directory_gone(self.path)
+
     def write(self, name: str, data: bytes | memoryview) -> None:
+        self.check_in_place()
         try:
             write_atomically(self.path / name, data)
         except OSError as error:
@@ -142,6 +152,7 @@ class RunDirectory:
         return rows
 
     def append_metrics(self, row: dict[str, Any]) -> None:
+        self.check_in_place()
         try:
             with open_no_follow(self.path / "metrics.jsonl", "ab") as file:
                 file.write(jsonl.dump([row]))
@@ -181,6 +192,7 @@ class RankDirectory(RunDirectory):
     def __enter__(self) -> RankDirectory:
         try:
             self._shard.mkdir(parents=True, exist_ok=True)
+            self._identity = identity(self.path)
             self._descriptor = lock(self._shard)
         except BlockingIOError:
             raise SimulationError(f"{self._shard} is in use by a rank of another run; wait for it or stop it") from None
@@ -190,6 +202,7 @@ class RankDirectory(RunDirectory):
 
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
+        self._identity = None
 
     def begin(self, config: Config) -> None: ...
 

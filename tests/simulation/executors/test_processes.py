@@ -19,6 +19,7 @@ from torch import nn
 from fedasd_fast.callbacks import Callback
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config
+from fedasd_fast.data.load import federate
 from fedasd_fast.simulation import ClientError, Interrupted, SimulationError, resume, simulate
 from fedasd_fast.simulation.cohort import ClientTask, local_steps
 from fedasd_fast.simulation.context import build_context
@@ -311,7 +312,7 @@ def wait_for_rounds(out: Path, rounds: int) -> None:
 
 
 def finished_as_serial(config: Config, tmp_path: Path) -> bool:
-    resume(tmp_path / "run")
+    resume(tmp_path / "run", data=federate(config))
     simulate(config.replace(executor="serial", threads=1, out=str(tmp_path / "serial")))
     assert_same(contents(tmp_path / "run"), contents(tmp_path / "serial"))
     return True
