@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import yaml
-
+from ..common import safe_yaml
 from ..config import Config, from_dict
 from . import state
 from .context import Context, Parallelism
@@ -22,7 +21,7 @@ _FREE_SETTINGS = {"name", "rounds", "checkpoint_every", "on_client_error", "exec
 def check_same_settings(config: Config, saved: str) -> None:
     """Refuses to continue under settings that would give another result than the run began with."""
     # Through Config: settings that came after the run began were what is now their default.
-    now, then = config.to_dict(), from_dict(yaml.safe_load(saved)).to_dict()
+    now, then = config.to_dict(), from_dict(safe_yaml.load(saved, "the configuration in the checkpoint")).to_dict()
     changed = [key for key in now if key not in _FREE_SETTINGS and now[key] != then[key]]
     if changed:
         listed = ", ".join(f"{key} = {now[key]!r} (was {then[key]!r})" for key in changed)
@@ -48,14 +47,27 @@ def restore(
 
     If records are only read, new ones will go to memory; `wanted` are the clients whose records matter.
     """
+    for content in kept:
+        _check_fits(context, content["state"])
     initial = kept[which]["state"]["initial"]
-    if initial.shape != context.initial.shape:
-        raise SimulationError(
-            f"the checkpoint has {initial.numel():,} parameters, the model {context.initial.numel():,}; pass the model "
-            "that the run was started with"
-        )
     assert isinstance(context.records, ClientStore)
     snapshots = [content["clients"] for content in kept]
     restore_records(context.records, context.shard, snapshots, which, read_only, wanted)
     context.initial.copy_(initial)
     return state.from_plain(kept[which]["state"], context.initial.device)
+
+
+def _check_fits(context: Context, saved: Mapping[str, Any]) -> None:
+    """Refuses the state of another model or method than the configuration's."""
+    initial, experiment = saved["initial"], context.experiment
+    if initial.shape != context.initial.shape:
+        raise SimulationError(
+            f"the checkpoint has {initial.numel():,} parameters, the model {context.initial.numel():,}; pass the model "
+            "that the run was started with"
+        )
+    expected = (context.initial.dtype, experiment.tracks_all, set(experiment.method.server_state))
+    if (initial.dtype, saved["all_change"] is not None, set(saved["server"])) != expected:
+        raise SimulationError(
+            f"the checkpoint was not written by {experiment.config.method} with dtype = {experiment.config.dtype} and "
+            f"eval_models = {list(experiment.config.eval_models)}; restore config.yaml, or start a new run"
+        )
