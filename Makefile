@@ -25,7 +25,7 @@ CUDA_OBJECTS := $(patsubst csrc/cuda/%.cu,$(CUDA)/%.o,$(wildcard csrc/cuda/*.cu)
 
 .PHONY: help demo demo-loss examples test test-core test-cuda test-python test-docs test-dist
 .PHONY: lint lint-cpp lint-workflows format format-cpp hooks
-.PHONY: cuda cuda-extension bench bench-gpu bench-peers bench-peers-setup dist release-notes clean
+.PHONY: soak cuda cuda-extension bench bench-gpu bench-peers bench-peers-setup dist release-notes clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "make %-18s %s\n", $$1, $$2}' Makefile
@@ -126,6 +126,9 @@ bench-peers-setup: $(BIN)/python  ## install pfl-research and Flower in venvs of
 
 bench-peers: $(STAMP)  ## this simulator beside them and beside plain loops (leave the machine alone)
 	for workload in W1 W2 W3; do $(BIN)/python -m benchmarks.peers $$workload || exit 1; done
+
+soak: $(STAMP)  ## 10,000 short rounds: memory, open files and time per round must not grow (some minutes)
+	$(BIN)/python -m benchmarks.soak
 
 lint: $(VENV)/.tools  ## check Python: ruff, its format, mypy
 	$(BIN)/ruff check .

@@ -15,6 +15,8 @@ from typing import Any, Literal
 import yaml
 
 from .algorithms import Distillation, Method, create
+from .common import safe_yaml
+from .common.files import read_bounded
 from .common.schema import ConfigError, build, merge, plain
 
 
@@ -161,7 +163,7 @@ class Config:
         if "method" in changes:
             values["asd"]["enabled"] = None
         for name in ("method", "model", "dataset"):
-            if name in changes and changes[name].removesuffix("+asd") != values[name].removesuffix("+asd"):
+            if name in changes and str(changes[name]).removesuffix("+asd") != values[name].removesuffix("+asd"):
                 values[f"{name}_args"] = {}
         return from_dict(merge(values, changes))
 
@@ -171,11 +173,8 @@ def from_dict(values: Mapping[str, Any]) -> Config:
 
 
 def from_yaml(path: str | Path) -> Config:
-    try:
-        values = yaml.safe_load(Path(path).read_text())
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from None
-    return from_dict(values or {})
+    values = safe_yaml.load(read_bounded(Path(path), safe_yaml.MAX_BYTES), str(path))
+    return from_dict({} if values is None else values)
 
 
 def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
@@ -185,10 +184,7 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
         key, equals, text = word.partition("=")
         if not equals or not key:
             raise ConfigError(f"{word!r} is not an override; expected key=value, for instance optimizer.lr=0.05")
-        try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise ConfigError(f"{key} = {text!r} is not valid YAML") from None
+        value = safe_yaml.load(text, f"{key} = {text!r:.100}")
         for part in reversed(key.split(".")):
             value = {part: value}
         result = merge(result, value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import io
 import itertools
@@ -12,9 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from .. import presets
+from ..common import safe_yaml
 from ..common.files import write_atomically
 from ..common.formatting import method_label
 from ..common.schema import ConfigError
@@ -126,10 +126,9 @@ def parse_axes(words: Sequence[str]) -> dict[str, list[Any]]:
 def parse_axis(word: str) -> tuple[str, list[Any]]:
     """asd.weight=1,3 as ("asd.weight", [1, 3]); lists in brackets stay lists."""
     key, equals, text = word.partition("=")
-    try:
-        values = yaml.safe_load(f"[{text}]") if equals and key else None
-    except yaml.YAMLError:
-        values = None
+    values = None
+    with contextlib.suppress(ConfigError):
+        values = safe_yaml.load(f"[{text}]", word) if equals and key else None
     if not values:
         raise ConfigError(f"--over {word}; expected key=v1,v2, for instance --over asd.weight=1,3,10")
     return key, values

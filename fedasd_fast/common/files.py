@@ -48,12 +48,10 @@ def create_file(path: Path) -> IO[bytes]:
 def read_bounded(path: Path, limit: int) -> bytes:
     """The content of a regular file (or of one that a link leads to) of at most `limit` bytes."""
     with open(path, "rb", opener=lambda name, flags: _regular(os.open(name, flags | _NO_WAIT), path)) as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise UnsuitableFile(
-            errno.EFBIG, f"has more than {limit:,} bytes, far more than such a file can have", str(path)
-        )
-    return data
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise UnsuitableFile(errno.EFBIG, f"has {size:,} bytes; such a file has at most {limit:,}", str(path))
+        return file.read(size)
 
 
 def write_atomically(path: Path, data: bytes | memoryview) -> None:

@@ -8,10 +8,14 @@ replaces a damaged file copies it to `damaged_copy` first.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from .files import read_bounded
+
+MAX_BYTES = 1 << 30  # a million rounds have a quarter of it
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,15 @@ class JsonLines:
     bad_lines: list[BadLine]
 
 
-def read(path: Path, integer_key: str | None = None) -> JsonLines:
-    """The rows of the file, none if it does not exist.  With `integer_key`, every row must have an integer there."""
+def read(
+    path: Path, integer_key: str | None = None, wrong: Callable[[dict[str, Any]], str | None] = lambda row: None
+) -> JsonLines:
+    """The rows of the file, none if it does not exist.  With `integer_key`, every row must have an integer there, 0 or
+    more; `wrong` says what else is wrong with a row."""
     rows: list[dict[str, Any]] = []
     bad: list[BadLine] = []
     # Bytes: str.splitlines would also split at characters that JSON allows inside of strings.
-    lines = path.read_bytes().rstrip(b"\n").split(b"\n") if path.is_file() else []
+    lines = read_bounded(path, MAX_BYTES).rstrip(b"\n").split(b"\n") if path.is_file() else []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -48,7 +55,7 @@ def read(path: Path, integer_key: str | None = None) -> JsonLines:
                 why = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
                 bad.append(BadLine(path, number, f"it is not valid JSON ({why})"))
             continue
-        if reason := _unusable(row, integer_key):
+        if reason := _unusable(row, integer_key) or wrong(row):
             bad.append(BadLine(path, number, f"{reason}: {line[:60].decode(errors='replace')}"))
         else:
             rows.append(row)
@@ -70,6 +77,8 @@ def damaged_copy(path: Path) -> Path:
 def _unusable(row: Any, integer_key: str | None) -> str | None:
     if not isinstance(row, dict):
         return "it is not an object"
-    if integer_key is not None and type(row.get(integer_key)) is not int:  # a bool is no round number
-        return f"it has no whole number `{integer_key}`"
+    if integer_key is not None:
+        value = row.get(integer_key)
+        if type(value) is not int or not 0 <= value < 2**53:  # a bool is no round number
+            return f"it has no whole number `{integer_key}`"
     return None

@@ -31,7 +31,7 @@ def nearest(word: str, choices: Iterable[str]) -> str:
 def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     """An instance of a dataclass from a mapping; every field is checked against its annotation."""
     if not isinstance(values, Mapping):
-        raise ConfigError(f"{where or 'the configuration'} = {values!r}; expected a mapping of settings")
+        raise ConfigError(f"{where or 'the configuration'} = {values!r:.200}; expected a mapping of settings")
     hints = typing.get_type_hints(cls)
     names = [f.name for f in dataclasses.fields(cls) if f.init]  # type: ignore[arg-type]
     prefix = f"{where}." if where else ""

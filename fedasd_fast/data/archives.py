@@ -17,9 +17,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, cast
 
+from ..common.files import read_bounded
 from .reader import DataError
 
 MAX_TAR_BYTES = 2 << 30  # unpacked; a published CIFAR archive has 0.2e9
+MAX_FILE_BYTES = 2 << 30  # of one file, unpacked
 
 
 class Files:
@@ -74,7 +76,9 @@ class Files:
             raise DataError(f"{self.where(name)} cannot be read: {error}") from None
 
     def _read(self, name: str) -> bytes:
-        return (self.path / name).read_bytes()
+        if name not in self.names:  # a name from inside a file of the dataset may lead anywhere
+            raise KeyError(name)
+        return read_bounded(self.path / name, MAX_FILE_BYTES)
 
 
 class SingleFile(Files):
@@ -87,7 +91,7 @@ class SingleFile(Files):
         return str(self.path)
 
     def _read(self, name: str) -> bytes:
-        return self.path.read_bytes()
+        return read_bounded(self.path, MAX_FILE_BYTES)
 
 
 class Archive(SingleFile, ABC):
@@ -166,7 +170,10 @@ class Zip(Archive):
         return [info.filename for info in self._zip.infolist() if not info.is_dir()]
 
     def _read(self, name: str) -> bytes:
-        return self._zip.read(self._members[name])
+        info = self._zip.getinfo(self._members[name])
+        if info.file_size > MAX_FILE_BYTES:  # no more than this is unpacked, whatever follows
+            raise OSError(f"it unpacks to {info.file_size:,} bytes; at most {MAX_FILE_BYTES:,} are read")
+        return self._zip.read(info)
 
 
 def open_files(path: Path) -> Files:

@@ -20,6 +20,7 @@ import logging
 import os
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from .archives import Files
+from .cache_header import check_arrays, read_header
 from .reader import Array, DecodeContext, DecodedArrays, Progress
 
 FORMAT_VERSION = 1
@@ -56,7 +58,7 @@ def cached(
         if (folder / "header.json").exists():
             try:
                 return _open(folder, signature)
-            except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
+            except (OSError, ValueError, KeyError, EOFError, RecursionError) as error:
                 logger.warning("rebuilding the cache %s: %s", folder, error)
     for folder in folders:
         try:
@@ -79,14 +81,13 @@ def locations(name: str, source: Path, options: Mapping[str, Any], data_dir: Pat
 
 
 def _open(folder: Path, signature: str) -> DecodedArrays:
-    header = json.loads((folder / "header.json").read_text())
-    if header["format"] != FORMAT_VERSION:
-        raise ValueError(f"it has format version {header['format']}, expected {FORMAT_VERSION}")
+    header = read_header(folder / "header.json", FORMAT_VERSION)
     if header["signature"] != signature:
         raise ValueError("the source files have changed")
     entries: dict[str, dict[str, Any]] = header["arrays"]
     thorough = sum(entry["bytes"] for entry in entries.values()) <= ALWAYS_CHECKED_BYTES
     arrays = {name: _open_array(folder / f"{name}.npy", entry, thorough) for name, entry in entries.items()}
+    check_arrays(arrays, header["num_classes"])
     mean, std = (tuple(header[key]) if header[key] is not None else None for key in ("mean", "std"))
     return DecodedArrays(
         **arrays, num_classes=header["num_classes"], mean=mean, std=std, notices=tuple(header["notices"])
@@ -95,6 +96,8 @@ def _open(folder: Path, signature: str) -> DecodedArrays:
 
 def _open_array(path: Path, entry: Mapping[str, Any], thorough: bool) -> Array:
     info = path.stat()
+    if not stat.S_ISREG(info.st_mode):
+        raise ValueError(f"{path.name} is not a regular file")
     if info.st_size != entry["bytes"]:
         raise ValueError(f"{path.name} has {info.st_size} bytes, its header says {entry['bytes']}")
     identity = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns)

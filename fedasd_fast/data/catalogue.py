@@ -30,6 +30,7 @@ class Download:
     path: str  # in data_dir
     url: str
     md5: str
+    size: int | None = None  # bytes
 
 
 @dataclass(frozen=True)
@@ -86,22 +87,24 @@ def find_entry(name: str) -> DatasetEntry:
     return CATALOGUE[name]
 
 
-def _cifar(classes: int, folders: tuple[str, str], python_md5: str, binary_md5: str) -> dict[str, Any]:
+def _cifar(classes: int, folders: tuple[str, str], python: tuple[str, int], binary: tuple[str, int]) -> dict[str, Any]:
+    """MD5 and size of the archive of each variant."""
     base, stem = "https://www.cs.toronto.edu/~kriz/", f"cifar-{classes}"
-    archives = {"python": (f"{stem}-python.tar.gz", python_md5), "binary": (f"{stem}-binary.tar.gz", binary_md5)}
+    archives = {"python": (f"{stem}-python.tar.gz", *python), "binary": (f"{stem}-binary.tar.gz", *binary)}
     return dict(
         name=f"cifar{classes}",
         description=f"60,000 colour images of 32x32 in {classes} classes",
         licence="no formal licence; cite A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
-        paths=(*folders, *(file for file, _ in archives.values())),
-        downloads={key: (Download(file, base + file, md5),) for key, (file, md5) in archives.items()},
+        paths=(*folders, *(file for file, *_ in archives.values())),
+        downloads={key: (Download(file, base + file, md5, n),) for key, (file, md5, n) in archives.items()},
         published=(50_000, 10_000),
     )
 
 
-def _idx(folder: str, base: str, md5s: tuple[str, str, str, str]) -> dict[str, Any]:
+def _idx(folder: str, base: str, published: tuple[tuple[str, int], ...]) -> dict[str, Any]:
+    """MD5 and size of training images and labels, test images and labels."""
     names = [f"{split}-{kind}-ubyte.gz" for split in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
-    files = tuple(Download(f"{folder}/{n}", base + n, md5) for n, md5 in zip(names, md5s, strict=True))
+    files = tuple(Download(f"{folder}/{n}", base + n, *about) for n, about in zip(names, published, strict=True))
     return dict(read=read_idx, downloads={"idx": files}, published=(60_000, 10_000))
 
 
@@ -112,8 +115,8 @@ _ENTRIES = (
         **_cifar(
             10,
             ("cifar-10-batches-py", "cifar-10-batches-bin"),
-            "c58f30108f718f92721af3b95e74349a",
-            "c32a1d4ab5d03f1284b67883e8d87530",
+            ("c58f30108f718f92721af3b95e74349a", 170_498_071),
+            ("c32a1d4ab5d03f1284b67883e8d87530", 170_052_171),
         ),
         read=read_cifar10,
         normalisation=((0.491, 0.482, 0.447), (0.247, 0.243, 0.262)),
@@ -122,8 +125,8 @@ _ENTRIES = (
         **_cifar(
             100,
             ("cifar-100-python", "cifar-100-binary"),
-            "eb9058c3a382ffc7106e4002c42a8d85",
-            "03b5dce01913d631647c71ecec9e9cb8",
+            ("eb9058c3a382ffc7106e4002c42a8d85", 169_001_437),
+            ("03b5dce01913d631647c71ecec9e9cb8", 168_513_733),
         ),
         read=read_cifar100,
         normalisation=((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
@@ -141,6 +144,7 @@ _ENTRIES = (
                     "tiny-imagenet-200.zip",
                     "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
                     "90528d7ca1a48142e341f4ef8d21d0de",
+                    248_100_043,
                 ),
             )
         },
@@ -174,10 +178,10 @@ _ENTRIES = (
             "fashion-mnist",
             "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
             (
-                "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-                "25c81989df183df01b3e8a0aad5dffbe",
-                "bef4ecab320f06d8554ea6380940ec79",
-                "bb300cfdad3c16e7a12a480ee83cd310",
+                ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", 26_421_880),
+                ("25c81989df183df01b3e8a0aad5dffbe", 29_515),
+                ("bef4ecab320f06d8554ea6380940ec79", 4_422_102),
+                ("bb300cfdad3c16e7a12a480ee83cd310", 5_148),
             ),
         ),
         name="fashionmnist",
@@ -195,10 +199,10 @@ _ENTRIES = (
             "mnist",
             "https://ossci-datasets.s3.amazonaws.com/mnist/",
             (
-                "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-                "d53e105ee54ea40749a09fcbcd1e9432",
-                "9fb629c4189551a2d022fa330f9573f3",
-                "ec29112dd5afa0611ce80d1b7f02629c",
+                ("f68b3c2dcbeaaa9fbdd348bbdeb94873", 9_912_422),
+                ("d53e105ee54ea40749a09fcbcd1e9432", 28_881),
+                ("9fb629c4189551a2d022fa330f9573f3", 1_648_877),
+                ("ec29112dd5afa0611ce80d1b7f02629c", 4_542),
             ),
         ),
         name="mnist",

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..common.files import create_file, open_no_follow
+from ..common.files import create_file, open_no_follow, read_bounded
 from .catalogue import Download, find_entry
 from .directory import data_directory
 from .reader import DataError
@@ -29,6 +29,7 @@ MAX_ATTEMPTS = 5  # in a row without a new byte
 BACKOFF_SECONDS = 1.0  # before the second attempt, doubled each time
 TIMEOUT_SECONDS = 60.0  # without a byte
 BLOCK_BYTES = 1 << 18
+MAX_BYTES = 8 << 30  # of a file whose published size is not known
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ def fetch(url: str, target: Path, expected: Download, progress: Report | None = 
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         for again in (True, False):
-            continued = _attempts(url, part, progress)
+            continued = _attempts(url, part, expected.size or MAX_BYTES, progress)
             found = _md5(part)
             if found == expected.md5:
                 part.replace(target)
@@ -94,14 +95,14 @@ def fetch(url: str, target: Path, expected: Download, progress: Report | None = 
     )
 
 
-def _attempts(url: str, part: Path, progress: Report | None) -> bool:
+def _attempts(url: str, part: Path, limit: int, progress: Report | None) -> bool:
     """Tries until the file is complete; returns whether it took more than one request."""
     failures, continued = 0, False
     while True:
         before = _size(part)
         continued = continued or before > 0
         try:
-            _request(url, part, progress)
+            _request(url, part, limit, progress)
             return continued
         except _ConnectionDropped as error:
             failures = 1 if _size(part) > before else failures + 1
@@ -116,7 +117,9 @@ def _attempts(url: str, part: Path, progress: Report | None) -> bool:
             time.sleep(delay)
 
 
-def _request(url: str, part: Path, progress: Report | None) -> None:
+def _request(url: str, part: Path, limit: int, progress: Report | None) -> None:
+    if _size(part) > limit:
+        _forget(part)
     start = _size(part)
     headers = {"User-Agent": "fedasd-fast"}
     if start:
@@ -143,10 +146,10 @@ def _request(url: str, part: Path, progress: Report | None) -> None:
             raise DownloadError(f"{url}: the server's certificate is not trusted: {reason}") from None
         raise _ConnectionDropped(f"no connection ({reason})") from None
     with response:
-        _receive(response, url, part, start, progress)
+        _receive(response, url, part, start, limit, progress)
 
 
-def _receive(response: Any, url: str, part: Path, start: int, progress: Report | None) -> None:
+def _receive(response: Any, url: str, part: Path, start: int, limit: int, progress: Report | None) -> None:
     if response.status == 206:
         span = response.headers.get("Content-Range", "")
         if not span.startswith(f"bytes {start}-"):
@@ -155,7 +158,11 @@ def _receive(response: Any, url: str, part: Path, start: int, progress: Report |
     else:
         start = 0  # the server ignores ranges, or the file has changed
     length = response.headers.get("Content-Length")
+    if length and not (length.isascii() and length.isdigit() and len(length) < 20):
+        raise DownloadError(f"{url}: the server says Content-Length {length!r:.60}, which is no number of bytes")
     total = start + int(length) if length else None
+    if total is not None and total > limit:
+        raise _too_long(url, part, limit)
     if start == 0:
         _write_note(part, url, response.headers)
     with open_no_follow(part, "ab") if start else create_file(part) as file:
@@ -167,12 +174,21 @@ def _receive(response: Any, url: str, part: Path, start: int, progress: Report |
                 raise _ConnectionDropped(f"the connection broke after {done:,} bytes ({error})") from None
             if not block:
                 break
-            file.write(block)
             done += len(block)
+            if done > limit:
+                raise _too_long(url, part, limit)
+            file.write(block)
             if progress:
                 progress(part.name.removesuffix(".part"), done, total)
     if total is not None and done < total:
         raise _ConnectionDropped(f"the connection ended after {done:,} of {total:,} bytes")
+
+
+def _too_long(url: str, part: Path, limit: int) -> DownloadError:
+    _forget(part)
+    return DownloadError(
+        f"{url} is longer than {limit:,} bytes; it is not the published file: give another address with --url"
+    )
 
 
 def _note(part: Path) -> Path:
@@ -188,9 +204,9 @@ def _write_note(part: Path, url: str, headers: Any) -> None:
 
 def _read_note(part: Path, url: str) -> str | None:
     try:
-        note = json.loads(_note(part).read_text())
+        note = json.loads(read_bounded(_note(part), 1 << 16))
         return str(note["validator"]) if note["validator"] and note["url"] == url else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import struct
 import zlib
 from typing import Any
@@ -11,6 +12,8 @@ import numpy as np
 
 from .archives import Files
 from .reader import Array, DataError, DecodeContext, DecodedArrays, check_labels
+
+MAX_IDX_BYTES = 1 << 28  # unpacked; the published training images have 47e6
 
 
 def read_idx(files: Files, options: Any, context: DecodeContext) -> DecodedArrays:
@@ -33,10 +36,19 @@ def _file(files: Files, stem: str, dimensions: int) -> tuple[Array, str]:
     content, where = files.read(name), files.where(name)
     if name.endswith(".gz"):
         try:
-            content = gzip.decompress(content)
+            content = _unpacked(content, where)
         except (OSError, EOFError, zlib.error) as error:
             raise DataError(f"{where} is damaged or incomplete ({error}); delete it and download it again") from None
     return parse(content, dimensions, where), where
+
+
+def _unpacked(content: bytes, where: str) -> bytes:
+    """A small gzip file can stand for a huge one: no more is unpacked than such a file can have."""
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
+        unpacked = stream.read(MAX_IDX_BYTES + 1)
+    if len(unpacked) > MAX_IDX_BYTES:
+        raise DataError(f"{where} unpacks to more than {MAX_IDX_BYTES:,} bytes; it is not the published file")
+    return unpacked
 
 
 def parse(content: bytes, dimensions: int, where: str) -> Array:

@@ -39,13 +39,15 @@ def _class_of(name: str) -> str:
 
 def _validation(files: Files, number: dict[str, int]) -> tuple[list[str], list[int], int]:
     """Files and labels, and the number of images whose class is not in `train`."""
-    names, labels, others = [], [], 0
+    names, labels, others, known = [], [], 0, files.names
     for line, text in enumerate(files.read(ANNOTATIONS).decode("utf-8", "replace").splitlines(), 1):
         fields = text.split("\t")
         if len(fields) < 2:
             raise DataError(f"{files.where(ANNOTATIONS)}, line {line}: {text!r}; expected file name, tab, class id")
         if fields[1] in number:
-            names.append(f"val/images/{fields[0]}")
+            if (name := f"val/images/{fields[0]}") not in known:
+                raise DataError(f"{files.where(ANNOTATIONS)}, line {line}: {name:.200} is missing in {files.path}")
+            names.append(name)
             labels.append(number[fields[1]])
         else:
             others += 1

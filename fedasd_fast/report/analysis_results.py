@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..analysis import registry
+from ..common.files import read_bounded
 from ..simulation.storage.recorded_run import RecordedRun
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+MAX_BYTES = 1 << 26  # of a result
 FigureFunction: TypeAlias = Callable[[list[dict[str, Any]]], "Figure | None"]
 FIGURES: dict[str, FigureFunction] = {name: partial(registry.result_figure, name) for name in registry.ANALYSES}
 SINGLE_RUN_NAMES = {name for name, analysis in registry.ANALYSES.items() if analysis.one_run}
@@ -51,7 +53,7 @@ def load_results(runs: Sequence[RecordedRun]) -> tuple[dict[str, list[dict[str, 
                 continue
             try:
                 content = _read_object(file)
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, RecursionError) as error:
                 problems.append(f"{file} cannot be read: {error}")
             else:
                 found.setdefault(file.stem, []).append({**content, "label": run.label, "seed": run.config.seed})
@@ -59,7 +61,7 @@ def load_results(runs: Sequence[RecordedRun]) -> tuple[dict[str, list[dict[str, 
 
 
 def _read_object(file: Path) -> dict[str, Any]:
-    content = json.loads(file.read_text(encoding="utf-8"))
+    content = json.loads(read_bounded(file, MAX_BYTES).decode())
     if not isinstance(content, dict):
         raise ValueError(f"it contains a {type(content).__name__}; expected an object")
     return content

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from .. import presets
-from ..common import dotted
+from ..common import dotted, safe_yaml
 from ..common.formatting import method_label
 from ..common.schema import ConfigError, merge, nearest
 from ..config import Config, parse_overrides
@@ -132,6 +130,6 @@ def _selected_values(only: Sequence[str], axes: Mapping[str, Sequence[Any]]) -> 
 
 def _parsed(text: str) -> Any:
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
+        return safe_yaml.load(text, text)
+    except ConfigError:
         return text

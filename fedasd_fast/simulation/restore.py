@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import yaml
-
-from ..common import dotted
+from ..common import dotted, safe_yaml
 from ..config import Config, from_dict
 from . import state
 from .context import Context, Parallelism
@@ -24,7 +22,7 @@ _COMPARED_ELSEWHERE = {"inputs"}  # see inputs.py
 def check_same_settings(config: Config, saved: str) -> None:
     """Refuses to continue under settings that would give another result than the run began with."""
     # Through Config: settings that came after the run began were what is now their default.
-    now, then = config.to_dict(), from_dict(yaml.safe_load(saved)).to_dict()
+    now, then = config.to_dict(), from_dict(safe_yaml.load(saved, "the configuration in the checkpoint")).to_dict()
     free = _FREE_SETTINGS | _COMPARED_ELSEWHERE
     changed = [key for key in dotted.differences(now, then) if key.partition(".")[0] not in free]
     if changed:
@@ -51,14 +49,27 @@ def restore(
 
     If records are only read, new ones will go to memory; `wanted` are the clients whose records matter.
     """
+    for content in kept:
+        _check_fits(context, content["state"])
     initial = kept[which]["state"]["initial"]
-    if initial.shape != context.initial.shape:
-        raise SimulationError(
-            f"the checkpoint has {initial.numel():,} parameters, the model {context.initial.numel():,}; pass the model "
-            "that the run was started with"
-        )
     assert isinstance(context.records, ClientStore)
     snapshots = [content["clients"] for content in kept]
     restore_records(context.records, context.shard, snapshots, which, read_only, wanted)
     context.initial.copy_(initial)
     return state.from_plain(kept[which]["state"], context.initial.device)
+
+
+def _check_fits(context: Context, saved: Mapping[str, Any]) -> None:
+    """Refuses the state of another model or method than the configuration's."""
+    initial, experiment = saved["initial"], context.experiment
+    if initial.shape != context.initial.shape:
+        raise SimulationError(
+            f"the checkpoint has {initial.numel():,} parameters, the model {context.initial.numel():,}; pass the model "
+            "that the run was started with"
+        )
+    expected = (context.initial.dtype, experiment.tracks_all, set(experiment.method.server_state))
+    if (initial.dtype, saved["all_change"] is not None, set(saved["server"])) != expected:
+        raise SimulationError(
+            f"the checkpoint was not written by {experiment.config.method} with dtype = {experiment.config.dtype} and "
+            f"eval_models = {list(experiment.config.eval_models)}; restore config.yaml, or start a new run"
+        )

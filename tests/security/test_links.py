@@ -80,7 +80,7 @@ class TestFiles:
         (tmp_path / "file").write_bytes(b"1234")
         os.mkfifo(tmp_path / "pipe")
         assert read_bounded(tmp_path / "file", 4) == b"1234"
-        with pytest.raises(UnsuitableFile, match="file has more than 3 bytes"):
+        with pytest.raises(UnsuitableFile, match="file has 4 bytes; such a file has at most 3"):
             read_bounded(tmp_path / "file", 3)
         for path in (tmp_path / "pipe", Path("/dev/zero")):
             with pytest.raises(UnsuitableFile, match="is not a regular file"):

@@ -26,6 +26,7 @@ from typing import Any, Literal
 
 from ...common.schema import ConfigError
 from ..errors import Interrupted, SimulationError, portable
+from ..system.start_errors import start_errors
 
 _log = logging.getLogger(__name__)
 _MOST_DEATHS = 3  # with the same client in a round, or one after the other before they were ready
@@ -229,4 +230,5 @@ class WorkerPool:
         _log.warning("worker %d %s; another takes its place, and its clients run again", dead.number, how)
         dead.pipe.close()
         dead.process.close()
-        self._workers[dead.number] = self._started(dead.number)
+        with start_errors(1):
+            self._workers[dead.number] = self._started(dead.number)

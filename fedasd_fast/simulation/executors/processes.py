@@ -20,6 +20,7 @@ from ..evaluation import batches, summed
 from ..inputs import Inputs
 from ..storage.client_store import ClientStore
 from ..system.shared_memory import SharedBuffers, SharedMemory, dumps
+from ..system.start_errors import start_errors
 from ..system.threads import threads
 from .base import Executor
 from .worker import Assignment, WorkerSetup, main
@@ -31,14 +32,18 @@ class ProcessesExecutor(Executor):
         check_that_workers_can_start()
         assert isinstance(context.records, ClientStore)
         self._records = context.records
-        self._large_tensors = SharedMemory()
+        with start_errors(context.workers):
+            self._large_tensors = SharedMemory()
         self._inputs = pickled_inputs(context.inputs, self._large_tensors)
         self.workers = context.workers
         self._pool: WorkerPool | None = None
 
     def start(self) -> None:
-        if self._pool is not None:
-            return
+        if self._pool is None:
+            with start_errors(self.workers):
+                self._start()
+
+    def _start(self) -> None:
         context, initial = self.context, self.context.initial
         states = context.experiment.method.server_state
         self._buffers = SharedBuffers(len(initial), initial.dtype, states, context.sum_layout.rows, self.workers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import logging
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,8 +17,9 @@ from typing import Any
 
 import torch
 
-from ...common.files import write_atomically
+from ...common.files import read_bounded, write_atomically
 from ..errors import SimulationError
+from .checkpoint_format import WrongFormat, check_archive, check_content
 
 _log = logging.getLogger(__name__)
 _NAME = re.compile(r"round-(\d{7})-([0-9a-f]{16})\.pt")
@@ -40,7 +42,8 @@ def save(directory: Path, round: int, content: Mapping[str, Any]) -> None:
     # from it.  Temporary files were left by a process that was killed.
     before = [path for number, path in _listed(directory) if number < round]
     for path in {*directory.glob("round-*.pt*")} - {directory / name, *before[:1]}:
-        path.unlink(missing_ok=True)
+        if path.is_symlink() or not path.is_dir():  # a folder with such a name is not ours
+            path.unlink(missing_ok=True)
 
 
 def load(directory: Path) -> list[dict[str, Any]]:
@@ -50,7 +53,7 @@ def load(directory: Path) -> list[dict[str, Any]]:
     for _, path in listed:
         try:
             contents.append(_read(path))
-        except (OSError, _Damaged) as error:
+        except (OSError, WrongFormat) as error:
             _log.warning("the checkpoint %s cannot be used: %s; falling back to the one before", path, error)
     if listed and not contents:
         raise SimulationError(
@@ -60,21 +63,24 @@ def load(directory: Path) -> list[dict[str, Any]]:
     return contents
 
 
-class _Damaged(Exception):
-    pass
-
-
 def _read(path: Path) -> dict[str, Any]:
     match = _NAME.fullmatch(path.name)
     assert match is not None
-    data = path.read_bytes()
+    data = read_bounded(path, _physical_memory())
     if hashlib.sha256(data).hexdigest()[:16] != match[2]:
-        raise _Damaged("its checksum does not match")
+        raise WrongFormat("its checksum does not match")
+    file = io.BytesIO(data)
+    check_archive(file)
     try:
-        content: dict[str, Any] = torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
+        content: dict[str, Any] = torch.load(file, weights_only=True, map_location="cpu")
     except Exception as error:  # a forged file can fail in any way
-        raise _Damaged(f"it holds more than tensors, numbers and texts ({type(error).__name__})") from None
+        raise WrongFormat(f"it holds more than tensors, numbers and texts ({type(error).__name__})") from None
+    check_content(content, int(match[1]))
     return content
+
+
+def _physical_memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _listed(directory: Path) -> list[tuple[int, Path]]:

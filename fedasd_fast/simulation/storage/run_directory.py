@@ -19,6 +19,7 @@ from ...common.files import UnsuitableFile, identity, open_no_follow, write_atom
 from ...config import Config, from_yaml
 from ..errors import SimulationError, directory_gone
 from ..system.versions import versions
+from .rows import read_rows
 
 _LOCK_TIMEOUT = 10.0  # seconds
 _END = "# end of the settings\n"  # without this line config.yaml is of an older version, or was cut short
@@ -161,7 +162,7 @@ class RunDirectory:
 
     def _rows(self, name: str, replacing: bool = False) -> list[dict[str, Any]]:
         """The rows of a file; if it is damaged and about to be replaced, the original stays as NAME.damaged."""
-        found = jsonl.read(self.path / name, integer_key="round")
+        found = read_rows(self.path / name)
         for line in found.bad_lines:
             _log.warning("%s", line)
         if found.bad_lines and replacing:

@@ -31,7 +31,8 @@ class SharedMemory:
         return _received, (reduction.DupFd(self._descriptor),)
 
     def __del__(self) -> None:
-        os.close(self._descriptor)
+        if hasattr(self, "_descriptor"):  # else there was none to be had
+            os.close(self._descriptor)
 
     def grow(self, size: int) -> None:
         """Pages are taken when first written."""

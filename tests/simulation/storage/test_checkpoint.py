@@ -21,9 +21,17 @@ from tests.simulation import subprocess_runs as processes
 from tests.simulation.small_runs import assert_same, contents, files, small_config
 
 
+def content_of(round: int, **others: Any) -> dict[str, Any]:
+    vector = torch.full((100,), float(round))
+    state = {"round": round, "all_change": None, "server": {}, "initial": vector, "cloud": vector, "sel": vector}
+    none = torch.tensor([])
+    clients = {"clients": none, "slots": none}
+    return {"round": round, "state": state, "clients": clients, "config": "", "threads": 1, **others}
+
+
 def write(directory: Path, rounds: range) -> None:
     for number in rounds:
-        checkpoint.save(directory, number, {"round": number, "vector": torch.full((100,), float(number))})
+        checkpoint.save(directory, number, content_of(number, vector=torch.full((100,), float(number))))
 
 
 def names(directory: Path) -> list[str]:
@@ -71,7 +79,7 @@ def test_a_damaged_one_is_passed_over_and_said_so(
 def test_a_damaged_one_never_displaces_a_whole_one(tmp_path: Path) -> None:
     write(tmp_path, range(1, 3))
     garble(newest(tmp_path))
-    checkpoint.save(tmp_path, 2, {"round": 2, "other": 1})  # the round again; its file has another name
+    checkpoint.save(tmp_path, 2, content_of(2, other=1))  # the round again; its file has another name
     assert [content["round"] for content in checkpoint.load(tmp_path)] == [2, 1]
     garble(newest(tmp_path))
     assert [content["round"] for content in checkpoint.load(tmp_path)] == [1]
