@@ -6,6 +6,7 @@ import hashlib
 import importlib
 from typing import Any
 
+from ..common.schema import ConfigError
 from .base import Callback, numeric_metrics
 
 
@@ -23,7 +24,16 @@ class WandB(Callback):
     def on_start(self, run: Any) -> None:
         # The same run directory gives the same id, so that a resumed run continues its curves.
         id = None if run.out is None else hashlib.sha256(str(run.out.resolve()).encode()).hexdigest()[:16]
-        self.run = self.wandb.init(
+        try:
+            self.run = self._start(run, id)
+        except self.wandb.errors.Error as error:  # no key, no network
+            reason = str(error).strip().splitlines()[0]
+            raise ConfigError(
+                f"Weights & Biases cannot be used: {reason}; `wandb login` stores a key, WANDB_MODE=offline needs none"
+            ) from None
+
+    def _start(self, run: Any, id: str | None) -> Any:
+        return self.wandb.init(
             project=self.project,
             name=run.out.name if run.out is not None else run.config.name,
             id=id,

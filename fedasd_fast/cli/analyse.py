@@ -14,11 +14,12 @@ from ..common.formatting import method_label
 from ..common.progress import ProgressDisplay
 from ..common.schema import ConfigError
 from ..config import parse_overrides
+from ..simulation.system.threads import choose_threads, threads
 from .outputs import save_plot
 from .settings import split_words
 
 _EPILOG = """Options of one analysis are given as key=value, for instance hessian.top=10 hessian.probes=30
-dissimilarity.clients=50.  Results: RUN/analysis/NAME.json and NAME.png."""
+dissimilarity.clients=50; threads=N sets the number of threads.  Results: RUN/analysis/NAME.json and NAME.png."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     names = registry.select_analyses(None if arguments.only is None else split_words(arguments.only))
     own = parse_overrides(arguments.settings)
+    wanted_threads = _checked_threads(own.pop("threads", 0))
     for name, value in own.items():
         if name not in names:
             raise ConfigError(f"unknown setting {name}; expected one of {', '.join(f'{n}.OPTION' for n in names)}")
@@ -55,9 +57,12 @@ def run(arguments: argparse.Namespace) -> int:
     options = {name: registry.analysis_keywords(name, common, own.get(name, {})) for name in names}
     folder = Path(arguments.folder)
     loaded = load_run(folder)
+    # Small models are many times slower on several threads, above all where other work goes on.
+    number = choose_threads(wanted_threads, loaded.context.step_flops)
     for name in names:
         try:
-            result = registry.analyse(name, loaded, options[name])
+            with threads(number):
+                result = registry.analyse(name, loaded, options[name])
         finally:
             display.close()
         print(result)
@@ -80,6 +85,12 @@ def _number_of_samples(text: str) -> int | None:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise ConfigError(f"--samples {text}; expected a positive whole number, or all")
     return int(text)
+
+
+def _checked_threads(number: object) -> int:
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise ConfigError(f"threads = {number!r}; expected a whole number, 0 for as many as the model can use")
+    return number
 
 
 def _checked_seed(seed: int) -> int:

@@ -84,6 +84,8 @@ def plot_partition(arguments: argparse.Namespace) -> int:
     config = configuration(arguments)
     path = Path(arguments.out or f"partition-{config.dataset}-{config.partition}.png")
     counts = label_counts(config, _MAX_CLIENTS)
+    if len(counts) < config.clients:
+        print(f"a sample: {len(counts):,} of {config.clients:,} clients, evenly spaced")
     print(describe_skew(counts))
     figure = label_distribution_figure(counts, f"{config.dataset}, {config.partition}")
     print(f"plot: {save_figure(figure, path)}")

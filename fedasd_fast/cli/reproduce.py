@@ -58,6 +58,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.name is None:
+        print(
+            "Tables and figures of the paper; `fedasd reproduce NAME` runs one, with --dry-run it only says how long:"
+        )
         print_names(grid_names())
         return 0
     budget = None if arguments.budget is None else parse_duration(arguments.budget, "--budget")

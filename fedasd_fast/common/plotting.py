@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .schema import ConfigError
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -43,6 +45,10 @@ def style_axes(axes: Axes) -> None:
 def save_figure(figure: Figure, path: str | Path) -> Path:
     """The suffix of the file (.png, .svg, .pdf) determines the format."""
     path = Path(path)
+    known = figure.canvas.get_supported_filetypes()
+    if path.suffix[1:].lower() not in known:
+        kind = path.suffix or "a file without a suffix"
+        raise ConfigError(f"{path}: plots cannot be saved as {kind}; use .png, .svg or .pdf")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     return path

@@ -80,8 +80,8 @@ def convert(hint: Any, value: Any, where: str) -> Any:
             if math.isfinite(number):
                 return number
         raise ConfigError(f"{where} = {value!r}; expected a finite number")
-    if hint is int and (number := _whole_number(value)) is not None:
-        return number
+    if hint is int and (whole := _whole_number(value)) is not None:
+        return whole
     if isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value
     names = {int: "a whole number", bool: "true or false", str: "a string"}
