@@ -39,6 +39,9 @@ def test_data_is_listed_and_checked(fedasd: Fedasd, tmp_path: Path) -> None:
     assert lines["cifar100"] == "no"
     assert lines["synthetic"] == "yes"
     assert lines["femnist"] not in ("no", "yes")  # its size
+    assert f"in {tmp_path / 'data'}:" in out
+    code, out, _ = fedasd("data", "get", "femnist")  # nothing is downloaded
+    assert (code, out.startswith("femnist is there already: ")) == (0, True)
     code, out, _ = fedasd("data", "check", "femnist")
     assert code == 0
     assert out.splitlines()[-1].split() == ["femnist", "6", "3", "3", "1x28x28"]
@@ -49,6 +52,15 @@ def test_a_partition_is_drawn(fedasd: Fedasd) -> None:
     assert code == 0
     assert "12 clients with 40 samples each" in out
     assert Path("labels.png").stat().st_size > 1000
+
+
+def test_missing_folders_and_samples_are_told(fedasd: Fedasd, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "data, which does not exist yet:" in fedasd("data", "list")[1]
+    assert "does not exist; `fedasd data get NAME` creates it" in fedasd("doctor")[1]
+    monkeypatch.setattr("fedasd_fast.cli.data._MAX_CLIENTS", 5)
+    _, out, _ = fedasd("data", "partition", "quickstart", "clients=12", "--out", "labels.png")
+    assert out.startswith("a sample: 5 of 12 clients, evenly spaced")
+    assert fedasd("reproduce")[1].startswith("Tables and figures of the paper; `fedasd reproduce NAME` runs one")
 
 
 def test_doctor_finds_this_installation_healthy(fedasd: Fedasd) -> None:
