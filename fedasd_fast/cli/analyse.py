@@ -15,8 +15,8 @@ from ..common.progress import ProgressDisplay
 from ..common.schema import ConfigError
 from ..config import parse_overrides
 from ..simulation.system.threads import choose_threads, threads
+from .options import split_words
 from .outputs import save_plot
-from .settings import split_words
 
 _EPILOG = """Options of one analysis are given as key=value, for instance hessian.top=10 hessian.probes=30
 dissimilarity.clients=50; threads=N sets the number of threads.  Results: RUN/analysis/NAME.json and NAME.png."""

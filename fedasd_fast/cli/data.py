@@ -13,7 +13,7 @@ from ..data.availability import status
 from ..data.catalogue import find_entry
 from ..report.label_distribution import describe_skew, label_counts, label_distribution_figure
 from ..simulation.resource_estimate import human
-from .settings import add_data_dir, add_settings, configuration
+from .options import add_data_dir, add_settings, configuration
 
 _MAX_CLIENTS = 10_000  # in a plot; of a larger population, evenly spaced ones
 

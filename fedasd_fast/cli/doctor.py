@@ -18,7 +18,7 @@ from .. import __version__, asd_loss_and_grad, build_info, label_prior
 from ..data import data_directory, list_datasets
 from ..loss import reference
 from ..simulation import simulate
-from .settings import add_data_dir
+from .options import add_data_dir
 
 _OPTIONAL_PACKAGES = {
     "matplotlib": "plots: pip install 'fedasd-fast[simulation]'",

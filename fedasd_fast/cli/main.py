@@ -30,6 +30,7 @@ SUBCOMMANDS = {
     "analyse": "flatness, gradient dissimilarity, ... of a run",
     "report": "write a report page about runs",
     "presets": "list the experiments that are ready to run",
+    "settings": "list every setting with its default and meaning",
     "data": "datasets: list, get, check, partition",
     "doctor": "check the installation",
 }

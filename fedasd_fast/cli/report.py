@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..common.formatting import plural
 from ..report.page import write_report
-from .settings import add_data_dir
+from .options import add_data_dir
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

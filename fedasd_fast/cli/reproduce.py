@@ -19,9 +19,9 @@ from ..reproduce.run_timing import measure_grid
 from ..reproduce.time_budget import GridPlan, fit_to_budget
 from ..simulation import Interrupted
 from .execution import announce, check_same_settings, complete_run
+from .options import add_data_dir, add_run_options, parse_seeds
 from .presets import print_names
 from .reproduce_outputs import print_comparison, show_comparison, write_comparison
-from .settings import add_data_dir, add_run_options, parse_seeds
 
 _DESCRIPTION = """Runs every method, with and without ASD, in every setting of a table or figure of the paper, and
 compares the numbers with the paper's.  Finished runs are not repeated, interrupted ones are resumed: repeat the same

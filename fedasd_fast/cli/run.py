@@ -15,8 +15,8 @@ from ..simulation.context import build_context
 from ..simulation.distributed.process_group import is_main_process, started_by_torchrun
 from ..simulation.resource_estimate import check_resources
 from .execution import start_run
+from .options import add_run_options, add_settings, configuration, default_directory, unused_directory
 from .outputs import write_outputs
-from .settings import add_run_options, add_settings, configuration, default_directory, unused_directory
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

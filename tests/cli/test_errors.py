@@ -48,6 +48,7 @@ from .conftest import Fedasd
         ("run quickstart --dry-run batch_size=1e15", "this does not fit into memory ("),
         ("run quickstart --dry-run model_args.hidden=[1e15]", "this does not fit into memory ("),
         ("analyse nowhere threads=-1", "threads = -1; expected a whole number"),
+        ("settings asd.wait", "there is no setting asd.wait; did you mean asd.weight"),
         ("presets table22", "no preset 'table22'"),
         ("data get cifar1000", "did you mean cifar100"),
         ("data get imagenet100", "cannot be downloaded"),

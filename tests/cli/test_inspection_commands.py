@@ -9,6 +9,8 @@ import pytest
 
 from fedasd_fast import presets
 from fedasd_fast.cli import doctor
+from fedasd_fast.cli.setting_meanings import MEANINGS
+from fedasd_fast.cli.settings import all_settings
 
 from .conftest import Fedasd
 
@@ -61,6 +63,30 @@ def test_missing_folders_and_samples_are_told(fedasd: Fedasd, monkeypatch: pytes
     _, out, _ = fedasd("data", "partition", "quickstart", "clients=12", "--out", "labels.png")
     assert out.startswith("a sample: 5 of 12 clients, evenly spaced")
     assert fedasd("reproduce")[1].startswith("Tables and figures of the paper; `fedasd reproduce NAME` runs one")
+
+
+def test_every_setting_is_explained(fedasd: Fedasd) -> None:
+    assert {setting.key for setting in all_settings()} == set(MEANINGS)
+    code, out, _ = fedasd("settings")
+    assert code == 0
+    assert sum(not line.startswith(" ") for line in out.splitlines()) == len(MEANINGS)
+    assert fedasd("settings", "asd.weight")[1] == (
+        "asd.weight=30.0  (number)\n    Weight of the distillation term (lambda).\n"
+    )
+    assert fedasd("settings", "lr")[1].startswith("optimizer.lr=0.1  (number)")
+    assert "(abort | drop)" in fedasd("settings", "on_client_error")[1]
+    assert fedasd("settings", "optimizer")[1].count("optimizer.") == 5
+
+
+def test_a_file_may_build_on_a_preset(fedasd: Fedasd) -> None:
+    Path("mine.yaml").write_text("base: quickstart\nrounds: 7\nasd: {weight: 5}\n")
+    code, out, _ = fedasd("run", "mine.yaml", "--dry-run", "clients=30")
+    assert code == 0
+    assert out.startswith("mine: FedAvg+ASD, synthetic, mlp, dirichlet_0.1, 30 clients, 2 % per round")
+    Path("mine.yaml").write_text("base: quikstart\n")
+    assert "did you mean quickstart" in fedasd("run", "mine.yaml")[2]
+    Path("mine.yaml").write_text("base: [a]\n")
+    assert "expected the name of a preset" in fedasd("run", "mine.yaml")[2]
 
 
 def test_doctor_finds_this_installation_healthy(fedasd: Fedasd) -> None:
