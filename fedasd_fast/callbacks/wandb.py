@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 from typing import Any
 
 from ..common.schema import ConfigError
@@ -11,8 +12,9 @@ from .base import Callback, numeric_metrics
 
 
 class WandB(Callback):
-    def __init__(self, project: str = "fedasd") -> None:
-        self.project = project
+    def __init__(self, project: str | None = None, entity: str | None = None) -> None:
+        """Without a project WANDB_PROJECT, or `fedasd`; without an entity WANDB_ENTITY, or the user's default."""
+        self.project, self.entity = project or os.environ.get("WANDB_PROJECT", "fedasd"), entity
         self.run: Any = None
         try:
             self.wandb = importlib.import_module("wandb")
@@ -35,6 +37,7 @@ class WandB(Callback):
     def _start(self, run: Any, id: str | None) -> Any:
         return self.wandb.init(
             project=self.project,
+            entity=self.entity,
             name=run.out.name if run.out is not None else run.config.name,
             id=id,
             resume="allow",

@@ -59,11 +59,17 @@ def test_tensorboard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_wandb_continues_the_run_of_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("WANDB_PROJECT", raising=False)
     monkeypatch.setitem(sys.modules, "wandb", module(init=Writer, errors=module(Error=RuntimeError)))
     first, second, other = WandB(), WandB(), WandB()
     for callback, folder in ((first, tmp_path / "a"), (second, tmp_path / "a"), (other, tmp_path / "b")):
         feed_rounds(callback, folder)
     keywords = first.run.made[1]
+    assert (keywords["project"], keywords["entity"]) == ("fedasd", None)
+    monkeypatch.setenv("WANDB_PROJECT", "theirs")
+    named = WandB(entity="us")
+    feed_rounds(named, None)
+    assert (named.run.made[1]["project"], named.run.made[1]["entity"]) == ("theirs", "us")
     assert keywords["resume"] == "allow"
     assert keywords["config"]["name"] == "demo"
     assert keywords["id"] == second.run.made[1]["id"] != other.run.made[1]["id"]
