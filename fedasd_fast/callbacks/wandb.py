@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 from typing import Any
 
+from ..common.schema import ConfigError
 from .base import Callback, numeric_metrics
 
 
 class WandB(Callback):
-    def __init__(self, project: str = "fedasd") -> None:
-        self.project = project
+    def __init__(self, project: str | None = None, entity: str | None = None) -> None:
+        """Without a project WANDB_PROJECT, or `fedasd`; without an entity WANDB_ENTITY, or the user's default."""
+        self.project, self.entity = project or os.environ.get("WANDB_PROJECT", "fedasd"), entity
         self.run: Any = None
         try:
             self.wandb = importlib.import_module("wandb")
@@ -23,8 +26,18 @@ class WandB(Callback):
     def on_start(self, run: Any) -> None:
         # The same run directory gives the same id, so that a resumed run continues its curves.
         id = None if run.out is None else hashlib.sha256(str(run.out.resolve()).encode()).hexdigest()[:16]
-        self.run = self.wandb.init(
+        try:
+            self.run = self._start(run, id)
+        except self.wandb.errors.Error as error:  # no key, no network
+            reason = str(error).strip().splitlines()[0]
+            raise ConfigError(
+                f"Weights & Biases cannot be used: {reason}; `wandb login` stores a key, WANDB_MODE=offline needs none"
+            ) from None
+
+    def _start(self, run: Any, id: str | None) -> Any:
+        return self.wandb.init(
             project=self.project,
+            entity=self.entity,
             name=run.out.name if run.out is not None else run.config.name,
             id=id,
             resume="allow",

@@ -14,11 +14,12 @@ from ..common.formatting import method_label
 from ..common.progress import ProgressDisplay
 from ..common.schema import ConfigError
 from ..config import parse_overrides
+from ..simulation.system.threads import choose_threads, threads
+from .options import add_trust_code, split_words
 from .outputs import save_plot
-from .settings import add_trust_code, split_words
 
 _EPILOG = """Options of one analysis are given as key=value, for instance hessian.top=10 hessian.probes=30
-dissimilarity.clients=50.  Results: RUN/analysis/NAME.json and NAME.png."""
+dissimilarity.clients=50; threads=N sets the number of threads.  Results: RUN/analysis/NAME.json and NAME.png."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     names = registry.select_analyses(None if arguments.only is None else split_words(arguments.only))
     own = parse_overrides(arguments.settings)
+    wanted_threads = _checked_threads(own.pop("threads", 0))
     for name, value in own.items():
         if name not in names:
             raise ConfigError(f"unknown setting {name}; expected one of {', '.join(f'{n}.OPTION' for n in names)}")
@@ -56,9 +58,12 @@ def run(arguments: argparse.Namespace) -> int:
     options = {name: registry.analysis_keywords(name, common, own.get(name, {})) for name in names}
     folder = Path(arguments.folder)
     loaded = load_run(folder, trust_code=arguments.trust_code)
+    # Small models are many times slower on several threads, above all where other work goes on.
+    number = choose_threads(wanted_threads, loaded.context.step_flops)
     for name in names:
         try:
-            result = registry.analyse(name, loaded, options[name])
+            with threads(number):
+                result = registry.analyse(name, loaded, options[name])
         finally:
             display.close()
         print(result)
@@ -81,6 +86,12 @@ def _number_of_samples(text: str) -> int | None:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise ConfigError(f"--samples {text}; expected a positive whole number, or all")
     return int(text)
+
+
+def _checked_threads(number: object) -> int:
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise ConfigError(f"threads = {number!r}; expected a whole number, 0 for as many as the model can use")
+    return number
 
 
 def _checked_seed(seed: int) -> int:

@@ -13,8 +13,8 @@ from ..config import Config
 from ..report.results_tables import paper_text, results_table
 from ..simulation.storage.recorded_run import RecordedRun
 from .execution import across_ranks, announce, complete_run, list_runs
+from .options import add_run_options, add_settings, configuration, each_once, parse_seeds, split_words
 from .outputs import print_failures, save_accuracy_plot, write_page
-from .settings import add_run_options, add_settings, configuration, each_once, parse_seeds, split_words
 
 _METHODS_HELP = (
     "comma-separated; `all`: the methods of the preset's table (default: the preset's method without and with ASD)"

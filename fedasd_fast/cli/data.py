@@ -9,10 +9,11 @@ from ..common.plotting import save_figure
 from ..common.progress import ProgressDisplay
 from ..common.table import Table
 from ..data import data_directory, get, list_datasets, load_dataset
+from ..data.availability import status
 from ..data.catalogue import find_entry
 from ..report.label_distribution import describe_skew, label_counts, label_distribution_figure
 from ..simulation.resource_estimate import human
-from .settings import add_data_dir, add_settings, configuration
+from .options import add_data_dir, add_settings, configuration
 
 _MAX_CLIENTS = 10_000  # in a plot; of a larger population, evenly spaced ones
 
@@ -44,7 +45,8 @@ def show_list(arguments: argparse.Namespace) -> int:
         for s in list_datasets(arguments.data_dir)
     ]
     widths = [max(len(row[i]) for row in rows) for i in range(2)]
-    print(f"in {data_directory(arguments.data_dir)}:")
+    folder = data_directory(arguments.data_dir)
+    print(f"in {folder}" + (":" if folder.is_dir() else ", which does not exist yet:"))
     for name, installed, description in rows:
         print(f"  {name:{widths[0]}}  {installed:>{widths[1]}}  {description}")
     print("`fedasd data get NAME` downloads one")
@@ -52,6 +54,10 @@ def show_list(arguments: argparse.Namespace) -> int:
 
 
 def download(arguments: argparse.Namespace) -> int:
+    found = status(arguments.name, arguments.data_dir)
+    if found.where is not None and not (arguments.url or arguments.variant):
+        print(f"{arguments.name} is there already: {found.where}; `fedasd data check {arguments.name}` reads it")
+        return 0
     display = ProgressDisplay()
 
     def show_bytes(file: str, done: int, total: int | None) -> None:
@@ -84,6 +90,8 @@ def plot_partition(arguments: argparse.Namespace) -> int:
     config = configuration(arguments)
     path = Path(arguments.out or f"partition-{config.dataset}-{config.partition}.png")
     counts = label_counts(config, _MAX_CLIENTS)
+    if len(counts) < config.clients:
+        print(f"a sample: {len(counts):,} of {config.clients:,} clients, evenly spaced")
     print(describe_skew(counts))
     figure = label_distribution_figure(counts, f"{config.dataset}, {config.partition}")
     print(f"plot: {save_figure(figure, path)}")

@@ -18,7 +18,7 @@ from .. import __version__, asd_loss_and_grad, build_info, label_prior
 from ..data import data_directory, list_datasets
 from ..loss import reference
 from ..simulation import simulate
-from .settings import add_data_dir
+from .options import add_data_dir
 
 _OPTIONAL_PACKAGES = {
     "matplotlib": "plots: pip install 'fedasd-fast[simulation]'",
@@ -137,5 +137,7 @@ def _tested(what: str, test: Callable[[], str]) -> Finding:
 
 def _data(data_dir: str | None) -> Iterator[Finding]:
     found = [s for s in list_datasets(data_dir) if s.present]
-    yield Finding("ok", "data directory", f"{data_directory(data_dir)} (--data-dir or FEDASD_DATA)")
+    folder = data_directory(data_dir)
+    missing = "" if folder.is_dir() else "does not exist; `fedasd data get NAME` creates it; "
+    yield Finding("note" if missing else "ok", "data directory", f"{folder} ({missing}--data-dir or FEDASD_DATA)")
     yield Finding("ok", "datasets", ", ".join(s.name for s in found) + "; others: fedasd data list")

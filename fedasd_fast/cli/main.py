@@ -30,9 +30,15 @@ SUBCOMMANDS = {
     "analyse": "flatness, gradient dissimilarity, ... of a run",
     "report": "write a report page about runs",
     "presets": "list the experiments that are ready to run",
+    "settings": "list every setting with its default and meaning",
     "data": "datasets: list, get, check, partition",
     "doctor": "check the installation",
 }
+# What numpy and torch say of sizes that no machine has.
+_TOO_LARGE = re.compile(
+    r"MemoryError|OverflowError|can't allocate memory|out of memory|too big|too large|Maximum allowed|"
+    r"Overflow when unpacking|numel: integer multiplication overflow|Storage size calculation overflowed"
+)
 _TRAINING = ("run", "compare", "sweep", "reproduce", "resume", "replay", "analyse")
 _DESCRIPTION = "Federated learning with Adaptive Self-Distillation: run experiments, compare methods, inspect data."
 _EXAMPLES = """examples:
@@ -108,6 +114,14 @@ def _as_setting(word: str) -> str | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    try:
+        return _run(argv)
+    except KeyboardInterrupt:  # while modules are loaded, before a run could say how to go on
+        print("\nfedasd: interrupted", file=sys.stderr)
+        return 130
+
+
+def _run(argv: Sequence[str] | None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     if sys.stderr.isatty() and words[:1] and words[0] in _TRAINING and not {"--quiet", "--help", "-h"} & set(words):
         print("fedasd: loading PyTorch", file=sys.stderr, flush=True)  # seconds on a busy machine
@@ -133,4 +147,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug:
             raise
         print(f"fedasd: {error}", file=sys.stderr)
+        return 2
+    except (MemoryError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        if debug or not _TOO_LARGE.search(f"{type(error).__name__}: {error}"):
+            raise
+        reason = str(error).splitlines()[0] if str(error) else "out of memory"
+        advice = "check clients, batch_size, the sizes of model and data"
+        print(f"fedasd: this does not fit into memory ({reason}); {advice}", file=sys.stderr)
         return 2

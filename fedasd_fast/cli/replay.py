@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..simulation.replay import replay
-from .settings import add_trust_code
+from .options import add_trust_code
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

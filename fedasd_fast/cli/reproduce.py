@@ -20,9 +20,9 @@ from ..reproduce.time_budget import GridPlan, fit_to_budget
 from ..simulation import Interrupted
 from ..simulation.distributed.process_group import started_by_torchrun
 from .execution import across_ranks, announce, check_same_settings, complete_run
+from .options import add_data_dir, add_run_options, parse_seeds
 from .presets import print_names
 from .reproduce_outputs import print_comparison, show_comparison, write_comparison
-from .settings import add_data_dir, add_run_options, parse_seeds
 
 _DESCRIPTION = """Runs every method, with and without ASD, in every setting of a table or figure of the paper, and
 compares the numbers with the paper's.  Finished runs are not repeated, interrupted ones are resumed: repeat the same
@@ -60,6 +60,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 @across_ranks
 def run(arguments: argparse.Namespace) -> int:
     if arguments.name is None:
+        print(
+            "Tables and figures of the paper; `fedasd reproduce NAME` runs one, with --dry-run it only says how long:"
+        )
         print_names(grid_names())
         return 0
     budget = None if arguments.budget is None else parse_duration(arguments.budget, "--budget")

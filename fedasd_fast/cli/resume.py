@@ -14,8 +14,8 @@ from ..simulation import resume
 from ..simulation.distributed.process_group import is_main_process
 from ..simulation.storage.recorded_run import read_run
 from .execution import resume_run
+from .options import add_run_options
 from .outputs import write_outputs
-from .settings import add_run_options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 
 from ..common.formatting import method_label
@@ -14,8 +15,8 @@ from ..simulation.context import build_context
 from ..simulation.distributed.process_group import is_main_process, started_by_torchrun
 from ..simulation.resource_estimate import check_resources
 from .execution import start_run
+from .options import add_run_options, add_settings, configuration, default_directory, unused_directory
 from .outputs import write_outputs
-from .settings import add_run_options, add_settings, configuration, default_directory, unused_directory
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -30,10 +31,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     config = configuration(arguments)
     distributed = config.executor in ("auto", "torchrun") and started_by_torchrun()
-    folder = Path(arguments.out or config.out or (default_directory if distributed else unused_directory)(config))
+    given = arguments.out or (None if is_a_recorded_run(arguments.preset) else config.out)
+    folder = Path(given or (default_directory if distributed else unused_directory)(config))
     if not distributed and (folder / "config.yaml").exists():
         raise ConfigError(
-            f"{folder} holds a run already; continue it with `fedasd resume {folder}`, or choose another --out"
+            f"{folder} holds a run already; continue it with `fedasd resume {shlex.quote(str(folder))}`, or choose "
+            "another --out"
         )
     if arguments.dry_run:
         print_resource_estimate(config.replace(out=str(folder)))
@@ -42,6 +45,12 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         write_outputs(start_run(config, folder, arguments))
     return 0
+
+
+def is_a_recorded_run(preset: str) -> bool:
+    """RUN/config.yaml: its `out` is the directory of that run, which stays as it is; a repetition gets a new one."""
+    file = Path(preset)
+    return file.name == "config.yaml" and (file.parent / "versions.jsonl").is_file()
 
 
 def print_resource_estimate(config: Config) -> None:

@@ -1,104 +1,74 @@
-"""Options that several subcommands share, and the configuration and run directory that result from them."""
+"""fedasd settings: every setting with its type, default and meaning."""
 
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
-from typing import Any, TypeVar
+import dataclasses
+import textwrap
+import types
+import typing
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple, Union
 
-from .. import presets
-from ..common import dotted
-from ..common.code_trust import require_trust
-from ..common.schema import ConfigError, merge
-from ..config import Config, from_yaml, parse_overrides
+import yaml
 
-T = TypeVar("T")
+from ..common.schema import ConfigError, nearest, plain
+from ..config import Config
+from .setting_meanings import MEANINGS
 
-
-def add_settings(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("preset", metavar="PRESET", help="a name from `fedasd presets`, or a configuration (.yaml)")
-    parser.add_argument("settings", nargs="*", metavar="key=value", help="settings to change: optimizer.lr=0.05")
-    add_data_dir(parser)
+_TYPE_NAMES = {int: "whole number", float: "number", bool: "true or false", str: "text", type(None): "null"}
 
 
-def add_data_dir(parser: argparse.ArgumentParser, default: str = "FEDASD_DATA") -> None:
-    parser.add_argument("--data-dir", metavar="DIR", help=f"directory of the datasets (default: {default})")
+class Setting(NamedTuple):
+    key: str
+    type: str
+    default: str
+    meaning: str
+
+    def __str__(self) -> str:
+        text = textwrap.fill(self.meaning, 76, initial_indent="    ", subsequent_indent="    ")
+        return f"{self.key}={self.default}  ({self.type})\n{text}"
 
 
-def add_trust_code(parser: argparse.ArgumentParser) -> None:
-    what = "run the code (package.module:Class) that a configuration file or run directory names"
-    parser.add_argument("--trust-code", action="store_true", help=what)
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Lists every setting with its default, type and meaning; or those that begin with a key."
+    parser.add_argument("key", nargs="?", metavar="KEY", help="a setting (rounds) or a group of them (asd)")
+    parser.set_defaults(function=run)
 
 
-def add_run_options(parser: argparse.ArgumentParser) -> None:
-    add_trust_code(parser)
-    parser.add_argument("--quiet", action="store_true", help="show no progress, only the summary")
-    parser.add_argument("--tensorboard", action="store_true", help="write metrics for TensorBoard")
-    parser.add_argument("--wandb", action="store_true", help="send metrics to Weights & Biases")
+def run(arguments: argparse.Namespace) -> int:
+    known = list(all_settings())
+    key = arguments.key
+    shown = [s for s in known if key is None or s.key == key or s.key.startswith(f"{key}.")]
+    shown = shown or [s for s in known if s.key.endswith(f".{key}")]
+    if not shown:
+        raise ConfigError(f"there is no setting {key}{nearest(key, [s.key for s in known])}")
+    for setting in shown:
+        print(setting)
+    return 0
 
 
-def configuration(arguments: argparse.Namespace, **changes: Any) -> Config:
-    """The preset or file, changed by key=value words, then by options and by the caller.
-
-    Code that a file names is refused without --trust-code; commands that lack the option run no code.
-    """
-    if arguments.data_dir:
-        changes["data_dir"] = arguments.data_dir
-    overrides = merge(parse_overrides(arguments.settings), dotted.nest(changes))
-    file = Path(arguments.preset)
-    if file.suffix not in (".yaml", ".yml"):
-        return _with_method(presets.load(arguments.preset, overrides))
-    if not file.is_file():
-        raise ConfigError(f"there is no file {file}; `fedasd presets` lists the presets, which need no file")
-    config = from_yaml(file)
-    if config.name == Config.name:
-        config = config.replace(name=file.stem)
-    config = config.replace(**overrides)
-    if not hasattr(arguments, "trust_code"):
-        return config
-    require_trust(file, config.named_code(overrides), trusted=arguments.trust_code)
-    return _with_method(config)
-
-
-def _with_method(config: Config) -> Config:
-    """The same, checked: a method that is imported may not be one, or not take its arguments."""
-    config.create_method()
-    return config
-
-
-def parse_seeds(text: str) -> list[int]:
-    try:
-        seeds = [int(word) for word in text.split(",")]
-    except ValueError:
-        raise ConfigError(f"--seeds {text}; expected whole numbers with commas between them, as in 0,1,2") from None
-    return each_once(seeds, "seed")
-
-
-def each_once(values: list[T], what: str) -> list[T]:
-    """The values without repetitions, which are told: a repeated run is no further evidence."""
-    once: list[T] = []
-    for value in values:
-        if value not in once:
-            once.append(value)
+def all_settings(cls: type = Config, prefix: str = "") -> Iterator[Setting]:
+    hints, defaults = typing.get_type_hints(cls), cls()
+    for field in dataclasses.fields(cls):
+        hint, key = hints[field.name], prefix + field.name
+        if dataclasses.is_dataclass(hint):
+            assert isinstance(hint, type)
+            yield from all_settings(hint, f"{key}.")
         else:
-            print(f"fedasd: {what} {value} is given more than once; it counts once", file=sys.stderr)
-    return once
+            yield Setting(key, _type_text(hint), _value_text(getattr(defaults, field.name)), MEANINGS[key])
 
 
-def split_words(text: str) -> list[str]:
-    """`a, b` as ["a", "b"]."""
-    return [word.strip() for word in text.split(",") if word.strip()]
+def _type_text(hint: Any) -> str:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return " | ".join(map(str, arguments))
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(_type_text, arguments))
+    if origin is tuple:
+        return f"list of {_type_text(arguments[0])}"
+    return "mapping" if origin is dict else _TYPE_NAMES[hint]
 
 
-def default_directory(config: Config) -> Path:
-    return Path("runs") / f"{config.name}-{config.method}-seed{config.seed}"
-
-
-def unused_directory(config: Config) -> Path:
-    """The default one, with a number appended if it holds a run already."""
-    first = default_directory(config)
-    folder, number = first, 2
-    while (folder / "config.yaml").exists():
-        folder, number = first.with_name(f"{first.name}-{number}"), number + 1
-    return folder
+def _value_text(value: Any) -> str:
+    return yaml.safe_dump(plain(value), default_flow_style=True).removesuffix("\n").removesuffix("\n...").strip()

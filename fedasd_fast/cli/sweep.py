@@ -24,8 +24,8 @@ from ..report.results_tables import paper_text, results_table
 from ..report.setting_plot import SettingPoint, numeric_axis, setting_figure
 from ..simulation.storage.recorded_run import RecordedRun
 from .execution import across_ranks, announce, complete_run, list_runs
+from .options import add_run_options, add_settings, configuration, each_once, parse_seeds
 from .outputs import print_failures, save_accuracy_plot, save_plot, write_page
-from .settings import add_run_options, add_settings, configuration, each_once, parse_seeds
 
 MAX_CURVES = 12  # more cannot be told apart in one plot
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .files import write_atomically
+from .schema import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,6 +47,10 @@ def style_axes(axes: Axes) -> None:
 def save_figure(figure: Figure, path: str | Path) -> Path:
     """The suffix of the file (.png, .svg, .pdf) determines the format."""
     path = Path(path)
+    known = figure.canvas.get_supported_filetypes()
+    if path.suffix[1:].lower() not in known:
+        kind = path.suffix or "a file without a suffix"
+        raise ConfigError(f"{path}: plots cannot be saved as {kind}; use .png, .svg or .pdf")
     path.parent.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
     figure.savefig(buffer, format=path.suffix[1:] or "png")

@@ -127,7 +127,7 @@ def expected(what: str | Config, overrides: Overrides = ()) -> Expected | None:
 def headline_model(config: Config) -> str:
     """The averaged model whose accuracy stands for a run: the one that the preset's table reports, else `cloud`, which
     is what one would deploy.  If the run does not evaluate it, the first that it does."""
-    compared = _read(config.name).get("compares") if config.name in names() else None
+    compared: str | None = _read(config.name).get("compares") if config.name in names() else None
     order = dict.fromkeys((*([compared] if compared else []), *MODEL_DESCRIPTIONS))
     return str(next(model for model in order if model in config.eval_models))
 

@@ -46,8 +46,12 @@ def write_report(
     title: str | None = None,
     data_dir: str | None = None,
     introduction: Html | None = None,
+    refresh: int | None = None,
 ) -> ReportPage:
-    """A page about the runs in these folders, at any depth.  It names what cannot be read."""
+    """A page about the runs in these folders, at any depth.  It names what cannot be read.
+
+    With `refresh` a browser that shows it loads it again after so many seconds, as long as a run is not finished.
+    """
     found, unreadable = find_runs(folders)
     runs, repeated = without_repeats(found)
     if not runs:
@@ -56,6 +60,8 @@ def write_report(
     writer = FigureWriter(out.parent / ("figures" if out.stem == "report" else f"{out.stem}-figures"))
     groups = group_runs(runs)
     text = document(groups, unreadable, writer, title or _default_title(groups), data_dir, introduction, repeated)
+    if refresh is not None and not all(run.finished for run in runs):
+        text = text.replace("<head>", f'<head><meta http-equiv="refresh" content="{refresh}">', 1)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, text.encode())
     return ReportPage(out, writer.folder, writer.names, runs, unreadable, repeated)

@@ -53,6 +53,7 @@ class ExperimentSections:
             element("p", common_settings([run.config for run in self.runs]), class_="muted"),
             results_section(self.experiment),
             self.accuracy(),
+            self.loss(),
             self.label_distribution(),
             self.time(),
             self.drift(),
@@ -137,6 +138,15 @@ class ExperimentSections:
             "client updates/s",
         )
         return section(3, "Time", table(columns, rows, "Totals over all seeds"), _grid([bars, speed]))
+
+    def loss(self) -> Html:
+        if not any(run.curve("loss") for run in self.runs):
+            return Html()
+        caption = "Mean loss of the clients' local steps, ASD term included, moving average. Look at the shape, not "
+        caption += "the height: methods with and without ASD minimise different losses."
+        curve = partial(smoothed_metric, key="loss")
+        shown = self._rounds_plot("loss", "Training loss", curve, caption, "loss", digits=3)
+        return section(3, "Training loss", _grid([shown]))
 
     def drift(self) -> Html:
         shown = [

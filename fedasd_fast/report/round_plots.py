@@ -54,6 +54,8 @@ def rounds_figure(
     `paper` has the paper's number for some labels: a dotted line.  If these runs are only a part, `all_labels` gives
     every label the same style in all parts.
     """
+    from matplotlib.ticker import MaxNLocator
+
     labels, paper = run_labels(runs), paper or {}
     figure, axes = _new_axes(legend_rows(labels, bool(paper)), title)
     styles, handles, names = line_styles(all_labels or labels), [], []
@@ -66,6 +68,7 @@ def rounds_figure(
             handles.append(line)
             names.append(_legend_text(label, f"{last:.{digits}f}", paper.get(label)))
     axes.set_xlim(0, max([1, *(run.config.rounds for run in runs)]))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))  # there is no half a round
     axes.set_xlabel("round")
     axes.set_ylabel(ylabel)
     if handles:

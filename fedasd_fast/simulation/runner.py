@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -91,7 +92,8 @@ class Runner:
         trained = time.perf_counter()
         row["seconds"] = trained - began
         if after.round % config.eval_every == 0 or after.round == config.rounds:
-            row |= self._evaluate(after)
+            with threads(self._context.parallelism.threads):  # a small model is slower on several
+                row |= self._evaluate(after)
             row["seconds_eval"] = time.perf_counter() - trained
         if self._directory:
             self._directory.append_metrics(row)
@@ -136,7 +138,7 @@ class Runner:
         self._records.rollback()
         if self._directory is None:
             return
-        path = self._directory.path
+        path = shlex.quote(str(self._directory.path))  # in commands that may be copied
         if isinstance(error, KeyboardInterrupt):  # came at any moment, and asked for no more work
             error.args = (f"stopped at once; `fedasd resume {path}` goes on from the last checkpoint",)
             return

@@ -9,6 +9,7 @@ import pytest
 
 from fedasd_fast.callbacks import TensorBoard, WandB
 from fedasd_fast.callbacks.base import Callback, numeric_metrics
+from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config
 
 METRICS = {"round": 3, "acc_all": 40.5, "loss": 1, "failed": {"7": "NaN"}, "ok": True}
@@ -58,11 +59,17 @@ def test_tensorboard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_wandb_continues_the_run_of_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "wandb", module(init=Writer))
+    monkeypatch.delenv("WANDB_PROJECT", raising=False)
+    monkeypatch.setitem(sys.modules, "wandb", module(init=Writer, errors=module(Error=RuntimeError)))
     first, second, other = WandB(), WandB(), WandB()
     for callback, folder in ((first, tmp_path / "a"), (second, tmp_path / "a"), (other, tmp_path / "b")):
         feed_rounds(callback, folder)
     keywords = first.run.made[1]
+    assert (keywords["project"], keywords["entity"]) == ("fedasd", None)
+    monkeypatch.setenv("WANDB_PROJECT", "theirs")
+    named = WandB(entity="us")
+    feed_rounds(named, None)
+    assert (named.run.made[1]["project"], named.run.made[1]["entity"]) == ("theirs", "us")
     assert keywords["resume"] == "allow"
     assert keywords["config"]["name"] == "demo"
     assert keywords["id"] == second.run.made[1]["id"] != other.run.made[1]["id"]
@@ -70,8 +77,20 @@ def test_wandb_continues_the_run_of_a_folder(monkeypatch: pytest.MonkeyPatch, tm
     assert first.run.closed
 
 
+def test_wandb_without_a_key_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    class UsageError(Exception): ...
+
+    def init(**keywords: Any) -> None:
+        raise UsageError("No API key configured. Use `wandb login` to log in.\nsecond line")
+
+    monkeypatch.setitem(sys.modules, "wandb", module(init=init, errors=module(Error=UsageError)))
+    with pytest.raises(ConfigError, match=r"cannot be used: No API key.*WANDB_MODE=offline needs none$") as caught:
+        feed_rounds(WandB(), None)
+    assert "\n" not in str(caught.value)
+
+
 def test_without_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "wandb", module(init=Writer))
+    monkeypatch.setitem(sys.modules, "wandb", module(init=Writer, errors=module(Error=RuntimeError)))
     callback = WandB()
     feed_rounds(callback, None)
     assert callback.run.made[1]["name"] == "demo"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,11 @@ from .conftest import Fedasd
         ("sweep quickstart --over asd.wait=1,2", "unknown setting asd.wait"),
         ("resume nowhere", "nowhere is not a run directory"),
         ("replay nowhere --round 1 --client 0", "nowhere is not a run directory"),
+        ("run quickstart --dry-run clients=1e12", "this does not fit into memory (Unable to allocate 7.28 TiB"),
+        ("run quickstart --dry-run batch_size=1e15", "this does not fit into memory ("),
+        ("run quickstart --dry-run model_args.hidden=[1e15]", "this does not fit into memory ("),
+        ("analyse nowhere threads=-1", "threads = -1; expected a whole number"),
+        ("settings asd.wait", "there is no setting asd.wait; did you mean asd.weight"),
         ("presets table22", "no preset 'table22'"),
         ("data get cifar1000", "did you mean cifar100"),
         ("data get imagenet100", "cannot be downloaded"),
@@ -56,6 +62,24 @@ def test_a_mistake_is_explained(words: str, message: str, fedasd: Fedasd) -> Non
     assert message in err
     assert "Traceback" not in err
     assert out == ""
+
+
+def test_an_unknown_format_of_a_plot(fedasd: Fedasd) -> None:
+    code, _, err = fedasd("data", "partition", "quickstart", "clients=20", "--out", "plot.xyz")
+    assert (code, err) == (2, "fedasd: plot.xyz: plots cannot be saved as .xyz; use .png, .svg or .pdf\n")
+
+
+def test_an_interruption_while_modules_load_is_one_line(fedasd: Fedasd, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(name: str, package: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importlib, "import_module", interrupted)
+    assert fedasd("run", "quickstart") == (130, "", "\nfedasd: interrupted\n")
+
+
+def test_the_package_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "fedasd_fast", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout[:11]) == (0, "fedasd_fast")
 
 
 def test_a_refused_run_leaves_nothing_behind(fedasd: Fedasd, tmp_path: Path) -> None:

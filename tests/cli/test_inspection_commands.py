@@ -9,6 +9,8 @@ import pytest
 
 from fedasd_fast import presets
 from fedasd_fast.cli import doctor
+from fedasd_fast.cli.setting_meanings import MEANINGS
+from fedasd_fast.cli.settings import all_settings
 
 from .conftest import Fedasd
 
@@ -43,6 +45,9 @@ def test_data_is_listed_and_checked(fedasd: Fedasd, tmp_path: Path) -> None:
     assert lines["cifar100"] == "no"
     assert lines["synthetic"] == "yes"
     assert lines["femnist"] not in ("no", "yes")  # its size
+    assert f"in {tmp_path / 'data'}:" in out
+    code, out, _ = fedasd("data", "get", "femnist")  # nothing is downloaded
+    assert (code, out.startswith("femnist is there already: ")) == (0, True)
     code, out, _ = fedasd("data", "check", "femnist")
     assert code == 0
     assert out.splitlines()[-1].split() == ["femnist", "6", "3", "3", "1x28x28"]
@@ -53,6 +58,39 @@ def test_a_partition_is_drawn(fedasd: Fedasd) -> None:
     assert code == 0
     assert "12 clients with 40 samples each" in out
     assert Path("labels.png").stat().st_size > 1000
+
+
+def test_missing_folders_and_samples_are_told(fedasd: Fedasd, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "data, which does not exist yet:" in fedasd("data", "list")[1]
+    assert "does not exist; `fedasd data get NAME` creates it" in fedasd("doctor")[1]
+    monkeypatch.setattr("fedasd_fast.cli.data._MAX_CLIENTS", 5)
+    _, out, _ = fedasd("data", "partition", "quickstart", "clients=12", "--out", "labels.png")
+    assert out.startswith("a sample: 5 of 12 clients, evenly spaced")
+    assert fedasd("reproduce")[1].startswith("Tables and figures of the paper; `fedasd reproduce NAME` runs one")
+
+
+def test_every_setting_is_explained(fedasd: Fedasd) -> None:
+    assert {setting.key for setting in all_settings()} == set(MEANINGS)
+    code, out, _ = fedasd("settings")
+    assert code == 0
+    assert sum(not line.startswith(" ") for line in out.splitlines()) == len(MEANINGS)
+    assert fedasd("settings", "asd.weight")[1] == (
+        "asd.weight=30.0  (number)\n    Weight of the distillation term (lambda).\n"
+    )
+    assert fedasd("settings", "lr")[1].startswith("optimizer.lr=0.1  (number)")
+    assert "(abort | drop)" in fedasd("settings", "on_client_error")[1]
+    assert fedasd("settings", "optimizer")[1].count("optimizer.") == 5
+
+
+def test_a_file_may_build_on_a_preset(fedasd: Fedasd) -> None:
+    Path("mine.yaml").write_text("base: quickstart\nrounds: 7\nasd: {weight: 5}\n")
+    code, out, _ = fedasd("run", "mine.yaml", "--dry-run", "clients=30")
+    assert code == 0
+    assert out.startswith("mine: FedAvg+ASD, synthetic, mlp, dirichlet_0.1, 30 clients, 2 % per round")
+    Path("mine.yaml").write_text("base: quikstart\n")
+    assert "did you mean quickstart" in fedasd("run", "mine.yaml")[2]
+    Path("mine.yaml").write_text("base: [a]\n")
+    assert "expected the name of a preset" in fedasd("run", "mine.yaml")[2]
 
 
 def test_doctor_finds_this_installation_healthy(fedasd: Fedasd) -> None:

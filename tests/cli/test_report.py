@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
+
+import pytest
 
 from .conftest import SMALL_SETTINGS, Fedasd
 
@@ -38,3 +41,23 @@ def test_nothing_to_report_is_one_readable_error(fedasd: Fedasd) -> None:
     assert (code, out) == (2, "")
     assert err.startswith("fedasd: nothing to report; empty: no run in this folder")
     assert "absent: there is no such folder" in err
+
+
+def test_a_watched_page_follows_the_run_to_its_end(fedasd: Fedasd, monkeypatch: pytest.MonkeyPatch) -> None:
+    fedasd("run", "quickstart", *SMALL_SETTINGS, "executor=serial", "--out", "here", "--quiet")
+    rows = Path("here/metrics.jsonl").read_text().splitlines(keepends=True)
+    Path("here/metrics.jsonl").write_text(rows[0])
+    seen: list[str] = []
+
+    def finish(seconds: float) -> None:
+        seen.append(Path("here/report.html").read_text())
+        Path("here/metrics.jsonl").write_text("".join(rows))
+
+    monkeypatch.setattr(time, "sleep", finish)
+    code, out, _ = fedasd("report", "here", "--watch", "7")
+    assert code == 0
+    assert "again every 7 s" in out
+    assert ['<meta http-equiv="refresh" content="7">' in text for text in seen] == [True]
+    assert "http-equiv" not in Path("here/report.html").read_text()  # it is finished
+    assert Path("here/figures/loss.svg").is_file()
+    assert fedasd("report", "here", "--watch", "0")[0] == 2

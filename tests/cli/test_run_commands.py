@@ -55,6 +55,16 @@ def test_a_configuration_file_and_an_existing_folder(fedasd: Fedasd) -> None:
     assert "continue it with `fedasd resume here`" in err
 
 
+def test_the_configuration_of_a_run_repeats_it_elsewhere(fedasd: Fedasd) -> None:
+    fedasd("run", "quickstart", *SMALL_SETTINGS, "--out", "my runs/first", "--quiet")
+    code, _, _ = fedasd("run", "my runs/first/config.yaml", "--quiet")
+    again = Path("runs/quickstart-fedavg+asd-seed0")
+    assert code == 0
+    assert [row["acc_all"] for row in metrics(again)] == [row["acc_all"] for row in metrics(Path("my runs/first"))]
+    _, _, err = fedasd("run", "quickstart", "--out", "my runs/first")
+    assert "`fedasd resume 'my runs/first'`" in err  # can be copied
+
+
 def test_the_plan_runs_nothing(fedasd: Fedasd, tmp_path: Path) -> None:
     code, out, _ = fedasd("run", "quickstart", "--dry-run")
     assert code == 0
