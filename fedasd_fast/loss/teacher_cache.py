@@ -170,11 +170,13 @@ def _eval_mode(model: nn.Module) -> Iterator[None]:
 def _forward(model: nn.Module, inputs: Tensor, batch_size: int) -> Tensor:
     device = next((p.device for p in model.parameters()), inputs.device)
     with _eval_mode(model), torch.no_grad():
-        outputs = [model(batch.to(device)) for batch in inputs.split(batch_size)]
-    for output in outputs:
-        if not isinstance(output, Tensor) or output.dim() != 2:
+        batches = inputs.split(batch_size)
+        outputs = [model(batch.to(device)) for batch in batches]
+    for output, batch in zip(outputs, batches, strict=True):
+        if not isinstance(output, Tensor) or output.dim() != 2 or len(output) != len(batch):
             found = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
             raise ValueError(
-                f"the model returned {found}; expected logits [B, C]: wrap it in a module that returns them"
+                f"the model returned {found} for {len(batch)} inputs; expected logits [B, C]: wrap it in a module that "
+                "returns them"
             )
     return torch.cat(outputs)
