@@ -152,6 +152,8 @@ def _from_logits(
         )
     # Copies: the labels and proportions that later calls are compared with must not change with the caller's.
     labels, prior = targets.to(torch.int64, copy=True), label_prior.clone()
+    if options.ignore_index >= 0:  # a class: a call that does not ignore it must not use the empty rows
+        labels.masked_fill_(labels == options.ignore_index, -1)
     return TeacherCache(rows, constant, log_weight, labels, prior, options.teacher_key, log_rows)
 
 

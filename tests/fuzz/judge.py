@@ -95,7 +95,7 @@ def _label_prior_difference(arguments: dict[str, Any], got: Tensor) -> str:
         return "" if got.shape == (*targets.shape[:-1], classes) else f"shape {got.shape}"
     ignore_index = int(arguments.get("ignore_index", -100))
     for own, shares in zip(targets.reshape(-1, targets.shape[-1]), got.reshape(-1, classes), strict=True):
-        labels = own[own != ignore_index].long()
+        labels = own.long()[own.long() != ignore_index]
         expected = torch.bincount(labels, minlength=classes).double() / max(len(labels), 1)
         if not torch.allclose(shares.double(), expected, atol=1e-6):
             return f"{shares} instead of {expected}"
@@ -118,7 +118,7 @@ def _cache_difference(call: Call, got: fa.TeacherCache) -> str:
         return ""
     computed = torch.float64 if logits.dtype == torch.float64 else torch.float32
     eps = max(torch.finfo(dtype).eps, 4 * torch.finfo(computed).eps)
-    valid = targets != int(given.get("ignore_index", -100))
+    valid = targets.long() != int(given.get("ignore_index", -100))
     for name, one, other in zip(
         ("rows", "constant", "log_weight"), (got.rows, got.constant, got.log_weight), expected, strict=True
     ):

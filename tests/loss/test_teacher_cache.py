@@ -296,3 +296,15 @@ def test_rows_may_not_go_backward():
     cache = fa.TeacherCache.from_logits(batch.teacher, batch.targets, batch.prior)
     with pytest.raises(TypeError, match="rows is a slice; expected row numbers"):
         cache[::-1]
+
+
+def test_rows_that_were_ignored_as_a_class_are_not_used():
+    """The cache holds nothing of them; another ignore_index must not make them valid."""
+    batch = make_batch((6, 3))
+    batch.targets[:3] = 0
+    cache = fa.TeacherCache.from_logits(batch.teacher, batch.targets, batch.prior, ignore_index=0)
+    for implementation in ("fused", "reference"):
+        options = dict(implementation=implementation)
+        assert fa.asd_loss(batch.student, cache[:], batch.targets, None, ignore_index=0, **options).isfinite()
+        with pytest.raises(ValueError, match=r"targets.* = 0, but the teacher cache was built with label -1"):
+            fa.asd_loss(batch.student, cache[:], batch.targets, None, **options)
