@@ -23,7 +23,7 @@ NVCC_FLAGS := -std=c++17 -O3 -Xptxas -v -Xcompiler -fPIC,-Wall,-Wextra,-Wno-unkn
               $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a))
 CUDA_OBJECTS := $(patsubst csrc/cuda/%.cu,$(CUDA)/%.o,$(wildcard csrc/cuda/*.cu))
 
-.PHONY: help demo demo-loss examples test test-core test-cuda test-python test-docs test-dist
+.PHONY: help demo demo-loss examples test test-core test-cuda test-python test-docs test-dist fuzz
 .PHONY: lint lint-cpp lint-workflows format format-cpp hooks
 .PHONY: soak cuda cuda-extension bench bench-gpu bench-peers bench-peers-setup dist release-notes clean
 
@@ -67,6 +67,9 @@ test-cuda:  ## compile the CUDA kernels for three architectures, where there is 
 test-python: $(STAMP)  ## the Python tests alone
 	@echo "== Python tests"
 	$(BIN)/python -m pytest
+
+fuzz: $(STAMP)  ## 20000 seeded calls of the loss, right and hostile, against the float64 reference (a minute)
+	$(BIN)/python -m tests.fuzz --calls 20000 --seed $(or $(SEED),0)
 
 test-docs: $(STAMP)  ## the tests of documents, examples and project files alone
 	$(BIN)/python -m pytest tests/test_docs.py tests/test_guides.py tests/test_readme.py tests/test_results.py \

@@ -72,8 +72,12 @@ def check_integers(x: Any, name: str) -> None:
 
 def check_memory(tensor: Tensor, name: str) -> None:
     """Refuses a tensor whose memory is gone, as untyped_storage().resize_(0) leaves it: torch would read beyond it."""
-    if not readable(tensor) or 0 in tensor.shape:
+    if 0 in tensor.shape or not _plain(tensor):
         return
+    require(
+        8 * math.prod(tensor.shape) < 2**63,
+        f"{name} has shape {tuple(tensor.shape)}, too large to compute with; pass fewer rows at a time",
+    )
     last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
     needed = (tensor.storage_offset() + last + 1) * tensor.element_size()
     present = tensor.untyped_storage().nbytes()
@@ -81,10 +85,6 @@ def check_memory(tensor: Tensor, name: str) -> None:
         needed <= present,
         f"{name} has shape {tuple(tensor.shape)}, but its storage holds {present} of the {needed} bytes that this "
         "takes; pass a tensor whose storage was not freed or resized",
-    )
-    require(
-        8 * math.prod(tensor.shape) < 2**63,
-        f"{name} has shape {tuple(tensor.shape)}, too large to compute with; pass fewer rows at a time",
     )
 
 
@@ -210,7 +210,7 @@ def check_values(targets: Tensor, label_prior: Tensor | None, classes: int, igno
     """Labels and shares, where reading them costs no device synchronisation and no graph break."""
     if not readable(targets):
         return
-    valid = targets != ignore_index
+    valid = valid_rows(targets, ignore_index)
     bad = valid & ((targets < 0) | (targets >= classes))
     if bad.any():
         raise ValueError(
@@ -229,9 +229,19 @@ def check_values(targets: Tensor, label_prior: Tensor | None, classes: int, igno
         )
 
 
+def valid_rows(targets: Tensor, ignore_index: int) -> Tensor:
+    """As int64: compared with an int32 label, a larger ignore_index would be cut down to 32 bits."""
+    return targets.long() != ignore_index
+
+
 def readable(tensor: Tensor) -> bool:
-    plain = tensor.device.type == "cpu" and type(tensor) in (Tensor, torch.nn.Parameter)
-    return plain and not torch.compiler.is_compiling() and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return tensor.device.type == "cpu" and _plain(tensor)
+
+
+def _plain(tensor: Tensor) -> bool:
+    """Neither traced nor wrapped: it has numbers for its sizes and a storage of its own."""
+    plain = type(tensor) in (Tensor, torch.nn.Parameter) and not torch.compiler.is_compiling()
+    return plain and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
 def _first(mask: Tensor) -> list[int]:

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..kernels.checks import INTEGERS, check_memory, check_options, check_proportions, readable, wrong_type
+from ..kernels.checks import (
+    INTEGERS,
+    as_bool,
+    check_memory,
+    check_options,
+    check_proportions,
+    readable,
+    require,
+    wrong_type,
+)
 from .options import ASDOptions, TeacherKey
 
 
@@ -51,7 +60,7 @@ class CachedTeacher:
 
     def __getitem__(self, rows: Tensor | slice | Sequence[int]) -> TeacherRows:
         """The view of these rows ([B], or [K, B] with a client dimension) for one batch."""
-        if isinstance(rows, slice):
+        if isinstance(rows, slice) and (rows.step is None or (isinstance(rows.step, int) and rows.step > 0)):
             rows = torch.arange(self.rows.shape[-2], device=self.rows.device)[rows].expand(*self.targets.shape[:-1], -1)
         elif not isinstance(rows, Tensor):
             rows = self._as_tensor(rows)
@@ -62,11 +71,13 @@ class CachedTeacher:
             )
         return TeacherRows(self, rows)
 
-    def _as_tensor(self, rows: Sequence[int]) -> Tensor:
+    def _as_tensor(self, rows: object) -> Tensor:
         try:
             return torch.as_tensor(rows, device=self.rows.device)
         except Exception as error:
-            raise wrong_type(rows, "rows", "row numbers: a torch.Tensor, a list of integers or a slice") from error
+            raise wrong_type(
+                rows, "rows", "row numbers: a torch.Tensor, a list of integers or a slice that goes forward"
+            ) from error
 
     def __len__(self) -> int:
         return self.rows.shape[-2]
@@ -92,6 +103,7 @@ class CachedTeacher:
             same = False
         if not same:
             check_options(*key[:4])
+            as_bool(key[4], "not_true")
             name, built, given = next(
                 x for x in zip(ASDOptions.TEACHER_FIELDS, self.key, key, strict=True) if x[1] != x[2]
             )
@@ -101,6 +113,11 @@ class CachedTeacher:
         if label_prior is None or label_prior is self.label_prior:
             return
         check_proportions(label_prior)
+        require(
+            label_prior.device == self.label_prior.device,
+            f"label_prior is on {label_prior.device} but the teacher cache is on {self.label_prior.device}; move both "
+            "to one device, or pass None",
+        )
         if not readable(label_prior) or not readable(self.label_prior):
             return
         built_with = self.label_prior

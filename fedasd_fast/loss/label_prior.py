@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..kernels.checks import as_int64, check_integers, require
+from ..kernels.checks import as_int64, check_integers, require, valid_rows
 
 
 def label_prior(targets: Tensor, num_classes: int, *, ignore_index: int = -100) -> Tensor:
@@ -20,7 +20,7 @@ def label_prior(targets: Tensor, num_classes: int, *, ignore_index: int = -100) 
     require(0 < num_classes < 2**31, f"num_classes = {num_classes}; expected a positive number below 2**31")
     if targets.is_meta:
         return label_proportions(targets, num_classes, ignore_index=ignore_index)
-    valid = targets != ignore_index
+    valid = valid_rows(targets, ignore_index)
     outside = valid & ((targets < 0) | (targets >= num_classes))
     if outside.any():
         raise ValueError(f"targets has label {targets[outside][0].item()}; expected labels in [0, {num_classes})")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..kernels.checks import FLOATS, check_finite, check_inputs, check_teacher, check_values, require
+from ..kernels.checks import FLOATS, check_finite, check_inputs, check_teacher, check_values, require, valid_rows
 from .cached_teacher import TeacherRows
 from .options import ASDOptions
 
@@ -26,7 +26,7 @@ class Teacher(NamedTuple):
     log_s: Tensor  # [.., B, C] log q_g at temperature tau (Eq. 6)
     s: Tensor  # [.., B, C] q_g itself
     log_weight: Tensor  # [.., B] log of the un-normalised weight (Eq. 10)
-    s_log_s: Tensor | None = None  # [.., B] sum_c q_g log q_g, where only a cached row of probabilities is left
+    s_log_s: Tensor | None = None  # [.., B] sum_c q_g log q_g of a cached row
 
 
 def asd_loss(
@@ -102,7 +102,7 @@ def _distillation(
     options: ASDOptions,
 ) -> Tensor:
     prior = label_prior if options.weighting == "adaptive" else None
-    valid = targets != options.ignore_index  # [.., B]
+    valid = valid_rows(targets, options.ignore_index)  # [.., B]
     label = targets.long().where(valid, 0)
     z = _sanitise(student_logits, valid)
     not_true = options.not_true and z.shape[-1] > 1  # one class has no other
@@ -153,7 +153,7 @@ def _check(
         check_inputs(student_logits, cache.rows, rows, targets, label_prior, options.weighting, asd_weight)
         check_values(targets, None, student_logits.shape[-1], options.ignore_index)
         cache.check_built_for(options.teacher_key, label_prior)
-        teacher_logits.check_values(targets, targets != options.ignore_index)
+        teacher_logits.check_values(targets, valid_rows(targets, options.ignore_index))
     else:
         check_inputs(student_logits, teacher_logits, None, targets, label_prior, options.weighting, asd_weight)
         weighted = options.weighting == "adaptive" and teacher_logits is not None
@@ -178,7 +178,7 @@ def teacher_cache(
     check_teacher(teacher_logits, targets, label_prior)
     check_values(targets, label_prior, teacher_logits.shape[-1], options.ignore_index)
     require(dtype in FLOATS, f"dtype = {dtype}; expected float32, float64, float16 or bfloat16")
-    valid = targets != options.ignore_index
+    valid = valid_rows(targets, options.ignore_index)
     label = targets.long().where(valid, 0)
     t = _sanitise(teacher_logits, valid)
     x = (_without_true_class(t, label) if options.not_true and t.shape[-1] > 1 else t) / options.temperature
@@ -195,7 +195,7 @@ def teacher_cache(
 
 def cross_entropy(student_logits: Tensor, targets: Tensor, ignore_index: int = -100) -> Tensor:
     """L_k, Eq. 3: mean over the valid rows of -log u[y]; 0 where no row is valid."""
-    valid = targets != ignore_index
+    valid = valid_rows(targets, ignore_index)
     label = targets.long().where(valid, 0)
     log_u = torch.log_softmax(_sanitise(student_logits, valid), -1)
     nll = -log_u.gather(-1, label.unsqueeze(-1)).squeeze(-1)
@@ -249,11 +249,12 @@ def _teacher(t: Tensor, label: Tensor, label_prior: Tensor | None, options: ASDO
 def _cached_teacher(view: TeacherRows, valid: Tensor, dtype: torch.dtype) -> Teacher:
     cache, rows = view.cache, view.rows.long().where(valid, 0)
     stored = cache.rows.gather(-2, rows.unsqueeze(-1).expand(*rows.shape, cache.rows.shape[-1])).to(dtype)
-    stored = _sanitise(stored, valid)
     log_weight = cache.log_weight.gather(-1, rows).to(dtype)
-    if cache.log_rows:
-        return Teacher(stored, stored.exp(), log_weight)
-    return Teacher(stored.log(), stored, log_weight, cache.constant.gather(-1, rows).to(dtype))
+    log_s, s = (stored, stored.exp()) if cache.log_rows else (stored.log(), stored)
+    # Ignored rows must not give 0 * inf.
+    log_s, s = _sanitise(log_s, valid), _sanitise(s, valid)
+    s_log_s = _expectation(s, log_s) if cache.log_rows else cache.constant.gather(-1, rows).to(dtype)
+    return Teacher(log_s, s, log_weight, s_log_s.masked_fill(~valid, 0))
 
 
 def _divergence(x: Tensor, teacher: Teacher, divergence: str) -> Tensor:

@@ -152,6 +152,8 @@ def _from_logits(
         )
     # Copies: the labels and proportions that later calls are compared with must not change with the caller's.
     labels, prior = targets.to(torch.int64, copy=True), label_prior.clone()
+    if options.ignore_index >= 0:  # a class: a call that does not ignore it must not use the empty rows
+        labels.masked_fill_(labels == options.ignore_index, -1)
     return TeacherCache(rows, constant, log_weight, labels, prior, options.teacher_key, log_rows)
 
 
@@ -170,11 +172,13 @@ def _eval_mode(model: nn.Module) -> Iterator[None]:
 def _forward(model: nn.Module, inputs: Tensor, batch_size: int) -> Tensor:
     device = next((p.device for p in model.parameters()), inputs.device)
     with _eval_mode(model), torch.no_grad():
-        outputs = [model(batch.to(device)) for batch in inputs.split(batch_size)]
-    for output in outputs:
-        if not isinstance(output, Tensor) or output.dim() != 2:
+        batches = inputs.split(batch_size)
+        outputs = [model(batch.to(device)) for batch in batches]
+    for output, batch in zip(outputs, batches, strict=True):
+        if not isinstance(output, Tensor) or output.dim() != 2 or len(output) != len(batch):
             found = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
             raise ValueError(
-                f"the model returned {found}; expected logits [B, C]: wrap it in a module that returns them"
+                f"the model returned {found} for {len(batch)} inputs; expected logits [B, C]: wrap it in a module that "
+                "returns them"
             )
     return torch.cat(outputs)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
+import fedasd_fast as fa
 from fedasd_fast.loss import reference
 from tests.conftest import make_batch
 
@@ -141,3 +142,16 @@ def test_compiled_reference_clamps_a_share_of_zero():
     mended[1] = broken[broken > 0].min()
     loss = compiled(batch.student, batch.teacher, batch.targets, broken)
     torch.testing.assert_close(loss, reference.asd_loss(batch.student, batch.teacher, batch.targets, mended))
+
+
+def test_an_ignore_index_of_more_than_32_bits():
+    """Compared with an int32 label it would be cut down to 0, a class."""
+    batch = make_batch((5, 4))
+    targets = torch.tensor([0, 1, 0, 2, 3], dtype=torch.int32)
+    expected = fa.asd_objective(batch.student, batch.teacher, targets, batch.prior, 1.0)
+    for implementation in ("fused", "reference"):
+        loss = fa.asd_objective(
+            batch.student, batch.teacher, targets, batch.prior, 1.0, ignore_index=2**40, implementation=implementation
+        )
+        torch.testing.assert_close(loss, expected)
+    assert torch.equal(fa.label_prior(targets, 4, ignore_index=2**40), torch.tensor([0.4, 0.2, 0.2, 0.2]))

@@ -262,3 +262,49 @@ BUILD = dict(model=nn.Identity(), inputs=torch.randn(3, 4), targets=torch.tensor
 def test_build_names_the_wrong_argument(change, message):
     with pytest.raises((TypeError, ValueError), match=message):
         fa.TeacherCache.build(**{**BUILD, **change})
+
+
+@pytest.mark.parametrize("divergence", ["kl", "reverse_kl", "js"])
+@pytest.mark.parametrize("not_true", [False, True])
+@pytest.mark.parametrize("log_rows", [False, True])
+def test_ignored_rows_of_a_cache_take_part_in_nothing(log_rows, not_true, divergence):
+    batch = make_batch((8, 10), torch.float64, ignored=0.4)
+    assert (batch.targets == -100).any()
+    tensors = (batch.teacher, batch.targets, batch.prior)
+    cache = fa.TeacherCache.from_logits(*tensors, not_true=not_true, log_rows=log_rows, dtype=torch.float64)
+    options = dict(not_true=not_true, divergence=divergence)
+    expected = fa.asd_loss_and_grad(*batch, 3.0, **options, implementation="reference")
+    for implementation in ("fused", "reference"):
+        cached = fa.asd_loss_and_grad(
+            batch.student, cache[:], batch.targets, None, 3.0, **options, implementation=implementation
+        )
+        torch.testing.assert_close(cached, expected)
+
+
+def test_rounded_logarithms_give_the_same_loss_in_kernel_and_reference():
+    batch = make_batch((8, 40))
+    cache = fa.TeacherCache.from_logits(batch.teacher, batch.targets, batch.prior, log_rows=True, dtype=torch.float16)
+    results = [
+        fa.asd_loss_and_grad(batch.student, cache[:], batch.targets, None, 3.0, implementation=implementation)
+        for implementation in ("fused", "reference")
+    ]
+    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-6)
+
+
+def test_rows_may_not_go_backward():
+    batch = make_batch((4, 6))
+    cache = fa.TeacherCache.from_logits(batch.teacher, batch.targets, batch.prior)
+    with pytest.raises(TypeError, match="rows is a slice; expected row numbers"):
+        cache[::-1]
+
+
+def test_rows_that_were_ignored_as_a_class_are_not_used():
+    """The cache holds nothing of them; another ignore_index must not make them valid."""
+    batch = make_batch((6, 3))
+    batch.targets[:3] = 0
+    cache = fa.TeacherCache.from_logits(batch.teacher, batch.targets, batch.prior, ignore_index=0)
+    for implementation in ("fused", "reference"):
+        options = dict(implementation=implementation)
+        assert fa.asd_loss(batch.student, cache[:], batch.targets, None, ignore_index=0, **options).isfinite()
+        with pytest.raises(ValueError, match=r"targets.* = 0, but the teacher cache was built with label -1"):
+            fa.asd_loss(batch.student, cache[:], batch.targets, None, **options)
