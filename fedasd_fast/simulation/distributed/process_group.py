@@ -5,6 +5,7 @@ All ranks go through the same rounds and compute the same state.  Rank 0, the le
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -69,13 +70,12 @@ class TorchProcessGroup(ProcessGroup):
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % gpus)
         with _lost_ranks():
             if self._ours:
-                store, rank, world = next(dist.rendezvous("env://", timeout=_START_TIMEOUT))
+                store, rank, world = _shared_store()
                 store = dist.PrefixStore(agree_on_name(store, rank, world, _START_TIMEOUT), store)
                 backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
                 dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=_ROUND_TIMEOUT)
-            self._cpu_group = dist.new_group(
-                backend="gloo", timeout=_ROUND_TIMEOUT
-            )  # objects travel through main memory
+            # Objects and records travel through main memory.
+            self._cpu_group = dist.new_group(backend="gloo", timeout=_ROUND_TIMEOUT)
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
 
     def from_leader(self, make: Callable[[], T]) -> T:
@@ -123,6 +123,16 @@ class TorchProcessGroup(ProcessGroup):
     def leave(self) -> None:
         if self._ours:
             self._dist.destroy_process_group()
+
+
+@functools.cache  # one connection a process: rank 0 may host the store, and closing it would cut off the other ranks
+def _shared_store() -> tuple[Any, int, int]:
+    """The store through which ranks find each other, this rank, and the number of ranks."""
+    import torch.distributed
+
+    dist: Any = torch.distributed
+    found: tuple[Any, int, int] = next(dist.rendezvous("env://", timeout=_START_TIMEOUT))
+    return found
 
 
 def started_by_torchrun() -> bool:
