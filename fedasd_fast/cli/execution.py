@@ -30,11 +30,11 @@ class _RankTask:
     folder: Path | None = None
     changes: Mapping[str, Any] | None = None
 
-    def run(self, callbacks: Sequence[Callback] = ()) -> None:
+    def run(self) -> None:
         if self.config is not None:
-            simulate(self.config, callbacks=callbacks)
+            simulate(self.config)
         elif self.folder is not None:
-            resume(self.folder, self.changes, callbacks=callbacks, trust_code=True)
+            resume(self.folder, self.changes, trust_code=True)
 
 
 def across_ranks(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
@@ -104,7 +104,8 @@ def complete_run(config: Config, folder: Path, arguments: argparse.Namespace) ->
     A run with fewer rounds than are wanted now is continued; one with more is kept as it is.
     """
     if not (folder / "config.yaml").exists():
-        return _with_all_ranks(_RankTask(config=config.replace(out=str(folder))), folder, arguments)
+        _tell_ranks(_RankTask(config=config.replace(out=str(folder))))
+        return start_run(config, folder, arguments)
     found = read_run(folder)
     check_same_settings(config, found)
     longer = found.rounds > config.rounds
@@ -114,13 +115,13 @@ def complete_run(config: Config, folder: Path, arguments: argparse.Namespace) ->
         return found
     changes = {"rounds": config.rounds} if found.config.rounds != config.rounds else None
     # The settings are the same, so what the run directory names is what the command asks for: its code is trusted.
-    return _with_all_ranks(_RankTask(folder=folder, changes=changes), folder, arguments)
+    _tell_ranks(_RankTask(folder=folder, changes=changes))
+    return resume_run(folder, arguments, changes, trust_code=True)
 
 
-def _with_all_ranks(task: _RankTask, folder: Path, arguments: argparse.Namespace) -> RecordedRun:
+def _tell_ranks(task: _RankTask) -> None:
     if started_by_torchrun():
         _broadcast(task)
-    return _with_callbacks(folder, arguments, task.run)
 
 
 def check_same_settings(config: Config, found: RecordedRun) -> None:

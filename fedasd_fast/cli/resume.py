@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..common import dotted
-from ..config import parse_overrides
+from ..common.code_trust import require_trust
+from ..config import Config, parse_overrides
 from ..simulation import resume
 from ..simulation.distributed.process_group import is_main_process
 from ..simulation.storage.recorded_run import read_run
@@ -33,16 +34,17 @@ def run(arguments: argparse.Namespace) -> int:
     folder, changes = Path(arguments.folder), parse_overrides(arguments.settings)
     if is_main_process():
         if changes and not arguments.quiet:
-            print_changes(folder, changes)
+            config = read_run(folder).config
+            require_trust(folder, config.named_code(changes), trusted=arguments.trust_code)  # before a word is said
+            print_changes(config, changes)
         write_outputs(resume_run(folder, arguments, changes, trust_code=arguments.trust_code))
     else:
         resume(folder, changes, trust_code=arguments.trust_code)
     return 0
 
 
-def print_changes(folder: Path, changes: Mapping[str, Any]) -> None:
+def print_changes(config: Config, changes: Mapping[str, Any]) -> None:
     """`rounds: 100 -> 200`, one line for each setting that differs from the run's own."""
-    config = read_run(folder).config
     before, after = config.to_dict(), config.replace(**changes).to_dict()
     for key in dotted.differences(before, after):
         print(f"{key}: {dotted.lookup(before, key)} -> {dotted.lookup(after, key)}", file=sys.stderr, flush=True)

@@ -52,6 +52,8 @@ def all_settings(cls: type = Config, prefix: str = "") -> Iterator[Setting]:
     hints, defaults = typing.get_type_hints(cls), cls()
     for field in dataclasses.fields(cls):
         hint, key = hints[field.name], prefix + field.name
+        if key == "inputs":  # recorded by a run, not to be set
+            continue
         if dataclasses.is_dataclass(hint):
             assert isinstance(hint, type)
             yield from all_settings(hint, f"{key}.")

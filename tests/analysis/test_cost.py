@@ -109,7 +109,10 @@ def test_figure_from_results_and_from_json(tmp_path: Path) -> None:
         [5, 10, 15, 20], [10, 20, 30, 40], [6, 12, 18, 24], [20, 20],  # two runs, as if cached, what both have spent
     ]  # fmt: skip
     assert len(right.lines) == 2
-    assert figure.texts[1].get_text() == "evaluated: average of all clients' latest models"
+    assert (
+        figure.texts[1].get_text()
+        == "evaluated: average of all clients' latest models (never sampled: the initial one)"
+    )
     del saved["accuracy"]["all"]
     assert list(cost_figure({"FedAvg+ASD": saved}).axes[1].lines[0].get_ydata()) == [1.5, 2.5, 3.5, 4.5]
     assert "40 over a participant's samples, 10 per round (6 with a cached teacher)" in str(asd)

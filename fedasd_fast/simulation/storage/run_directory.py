@@ -12,10 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-import yaml
-
-from ...common import jsonl
-from ...common.files import UnsuitableFile, identity, open_no_follow, write_atomically
+from ...common import jsonl, safe_yaml
+from ...common.files import UnsuitableFile, identity, open_no_follow, read_bounded, write_atomically
+from ...common.schema import ConfigError
 from ...config import Config, from_yaml
 from ..errors import SimulationError, directory_gone
 from ..system.versions import versions
@@ -112,23 +111,23 @@ class RunDirectory:
 
     def check_complete(self, saved: str) -> None:
         """Refuses a config.yaml that lacks settings which the checkpoint has: they would get their defaults."""
-        self._check_complete(yaml.safe_load(saved))
+        self._check_complete(safe_yaml.load(saved, "the configuration in the checkpoint"))
 
     def _check_complete(self, expected: Mapping[str, Any]) -> None:
         path = self.path / "config.yaml"
-        text = path.read_bytes().decode(errors="replace")
-        if text.endswith(_END):
+        remedy = "restore it from a copy, or start the run anew in another directory"
+        text = read_bounded(path, safe_yaml.MAX_BYTES)
+        if text.endswith(_END.encode()):
             return
         try:
-            found = yaml.safe_load(text)
-        except yaml.YAMLError:
-            found = None
+            from_yaml(path)
+            found = safe_yaml.load(text, str(path))
+        except ConfigError as error:
+            raise SimulationError(f"{path} was cut short, or damaged: {error}; {remedy}") from None
         missing = [key for key in expected if not isinstance(found, dict) or key not in found]
-        if missing or not text.endswith("\n"):
+        if missing or not text.endswith(b"\n"):
             lacks = f"lacks {', '.join(missing[:3])}{' and more' if missing[3:] else ''}" if missing else "has no end"
-            raise SimulationError(
-                f"{path} was cut short: it {lacks}; restore it from a copy, or start the run anew in another directory"
-            )
+            raise SimulationError(f"{path} was cut short: it {lacks}; {remedy}")
 
     def check_in_place(self) -> None:
         """Nothing is written to a directory that took the place of the run's own."""
