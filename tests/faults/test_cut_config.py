@@ -15,7 +15,7 @@ from fedasd_fast.simulation import SimulationError, replay, resume, simulate
 from fedasd_fast.simulation.storage.recorded_run import read_run
 from tests.simulation.small_runs import small_config
 
-REFUSED = r"config.yaml was cut short(: it (lacks \w+|has no end)|, or damaged).*; restore it from a copy, or start the run anew"
+REFUSED = r"config.yaml was cut short(: it (lacks \w+|has no end)|, or damaged).*; restore it from a copy, or start"
 
 
 @pytest.fixture(scope="module")
