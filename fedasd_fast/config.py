@@ -97,6 +97,7 @@ class Config:
     executor: Literal["auto", "serial", "stacked", "processes", "torchrun"] = "auto"
     workers: int = 0  # of `processes`; 0: one for each core, or fewer if they have several threads
     clients_at_once: int = 0  # stacked in each worker; 0: one, or with `stacked` as many as are fastest
+    client_op: Literal["auto", "off"] = "auto"  # clients at once: by the whole-client op, where it has the network
     threads: int = 0  # of each worker; 0: as many as a local step can use
     data_dir: str | None = None
     out: str | None = None

@@ -11,6 +11,7 @@ import copy
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -25,6 +26,8 @@ from ..data.federated import FederatedData
 from ..data.load import federate
 from ..models.layer_order import pool_before_relu
 from .aggregation.sums import SumLayout
+from .client.chain_layers import ChainLayers
+from .client.chain_trainer import layers_of_chain
 from .client.flat_model import FlatModel
 from .client.flops import step_flops
 from .client.stacked_model import clients_that_fit, why_not_stackable
@@ -57,6 +60,12 @@ class Context:
     parallelism: Parallelism
     step_flops: int  # of a local step
     inputs: Inputs
+
+    @cached_property
+    def chain(self) -> ChainLayers | None:
+        """The network as the whole-client op takes it, which trains clients at once; None if it cannot."""
+        found = layers_of_chain(self.experiment, self.trainer.model)
+        return None if isinstance(found, str) else found
 
     @property
     def sum_layout(self) -> SumLayout:

@@ -46,12 +46,15 @@ class StackedTrainer:
         self._stack: StackedModel | None = None
 
     def stack_of(self, clients: int) -> StackedModel:
-        """The stack's parameters and gradients; between runs they may serve as scratch memory."""
         if self._stack is None or len(self._stack) != clients:
             if self._memory.shape[1] < clients:
                 self._memory = self._memory.new_empty(2, clients, self._memory.shape[2])
             self._stack = StackedModel(self._trainer.model, *self._memory[:, :clients])
         return self._stack
+
+    def scratch(self, clients: int) -> Tensor:
+        """[K, P] of memory for whoever wants it between runs."""
+        return self.stack_of(clients).gradient
 
     def train(self, server: Server, tasks: Sequence[ClientTask], clients: Sequence[Client]) -> StackedRun:
         self._trainer.model.vector.copy_(server.model)  # the teacher

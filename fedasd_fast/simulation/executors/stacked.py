@@ -14,6 +14,7 @@ from torch import Tensor
 from ...algorithms import Client, Method, Server
 from ..aggregation import fixed_point
 from ..aggregation.sums import Sums
+from ..client.chain_trainer import ChainTrainer
 from ..client.stacked_trainer import StackedRun, StackedTrainer
 from ..client.update import checked_update, load_client
 from ..cohort import ClientTask
@@ -25,7 +26,8 @@ from .in_process import InProcessExecutor
 class StackedExecutor(InProcessExecutor):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._trainer = StackedTrainer(context.trainer)
+        chain = context.chain
+        self._trainer = StackedTrainer(context.trainer) if chain is None else ChainTrainer(context.trainer, chain)
 
     def train_group(self, server: Server, group: Sequence[ClientTask], sums: Sums) -> None:
         experiment, like = self.context.experiment, self.context.initial
@@ -39,9 +41,12 @@ class StackedExecutor(InProcessExecutor):
             raise
         except Exception:  # of one operation for all, which does not say whose it was: one after the other, then
             for task in group:
-                self.train_one(server, task, sums)
+                if self.context.chain is None or len(group) == 1:
+                    self.train_one(server, task, sums)
+                else:  # the others have the bits that they would have had in the group
+                    self.train_group(server, [task], sums)
             return
-        scratch = self._trainer.stack_of(len(group)).gradient
+        scratch = self._trainer.scratch(len(group))
         distances = torch.linalg.vector_norm(torch.sub(run.ends, server.model, out=scratch), dim=1)
         if _all_usable(server, run, states, distances):
             self._aggregator.add_stacked(sums, server, group, clients, records, run, states, distances, scratch)

@@ -1,0 +1,127 @@
+"""Local training of a whole cohort in one call of a compiled op, for networks that are chains of linear layers.
+
+A client's parameters stay in a core's cache for all of its steps, and Python does nothing in between
+(docs/kernels.md).  The bits of a client's result depend neither on the other clients nor on threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...algorithms import Client, Distillation, Server
+from ...kernels import loader
+from ..cohort import ClientTask
+from ..errors import Interrupted
+from ..experiment import Experiment
+from .chain_layers import ChainLayers, chain_layers
+from .flat_model import FlatModel
+from .samples import LocalSamples
+from .stacked_trainer import StackedRun
+from .trainer import Trainer
+
+
+class ChainTrainer:
+    def __init__(self, trainer: Trainer, layers: ChainLayers) -> None:
+        self._trainer, self._layers = trainer, layers.numbers()
+        self._scratch = trainer.model.vector.new_empty(0, len(trainer.model))
+
+    def scratch(self, clients: int) -> Tensor:
+        """[K, P] of memory for whoever wants it between runs."""
+        if len(self._scratch) < clients:
+            self._scratch = self._scratch.new_empty(clients, self._scratch.shape[1])
+        return self._scratch[:clients]
+
+    def train(self, server: Server, tasks: Sequence[ClientTask], clients: Sequence[Client]) -> StackedRun:
+        trainer = self._trainer
+        config, data = trainer.experiment.config, trainer.experiment.data
+        samples = [LocalSamples(config, data, server.round, task.client, trainer.model.vector) for task in tasks]
+        sizes = np.array([len(s) for s in samples])
+        epochs = np.array([task.epochs for task in tasks])
+        steps = epochs * -(-sizes // config.batch_size)
+        orders = np.concatenate([_orders(s, task.epochs) for s, task in zip(samples, tasks, strict=True)])
+        corrections = [trainer.experiment.method.correction(server, client) for client in clients]
+        last, optimizer = corrections[-1], config.optimizer
+        decays = [optimizer.weight_decay + correction.decay for correction in corrections]
+        linear = None if last.linear is None else torch.stack([c.linear for c in corrections if c.linear is not None])
+        with _asking(trainer.stop):
+            ends, losses, _ = loader.module.train_clients(
+                server.model.contiguous(),
+                torch.cat([s.inputs.flatten(1) for s in samples]),
+                torch.cat([s.targets for s in samples]),
+                torch.from_numpy(sizes),
+                torch.from_numpy(epochs),
+                torch.from_numpy(orders),
+                torch.tensor(decays, dtype=torch.float64),
+                linear,
+                self._layers,
+                config.batch_size,
+                int(steps.max()),
+                server.lr,
+                last.quadratic,
+                optimizer.clip_norm,
+                optimizer.momentum,
+                last.rho,
+                last.rho_epsilon,
+                *_options(trainer.distillation),
+            )
+        active = torch.from_numpy(np.arange(steps.max()) < steps[:, None])
+        return StackedRun(ends, losses, active, (epochs * sizes).tolist())
+
+
+def layers_of_chain(experiment: Experiment, model: FlatModel) -> ChainLayers | str:
+    """The network's layers if the op can train it as the configuration wants, or why it cannot."""
+    config = experiment.config
+    if config.client_op == "off":
+        return "client_op = off"
+    if model.vector.device.type != "cpu":
+        return f"it runs on the CPU, not on {model.vector.device}"
+    if not loader.available:
+        return loader.missing("cpu")
+    if config.augment == "epoch":
+        return "augment = epoch, and it takes the same inputs in all epochs"
+    if config.teacher == "recompute" and config.distillation is not None:
+        return "teacher = recompute, and it keeps the teacher's outputs"
+    return chain_layers(model.module, model.offsets(), experiment.data.input_shape)
+
+
+@contextmanager
+def _asking(stop: Callable[[], bool]) -> Iterator[None]:
+    """Within it the op asks now and then whether to stop."""
+    stopped = False
+
+    def ask() -> bool:
+        nonlocal stopped
+        stopped = stop()
+        return stopped
+
+    loader.module.set_training_stop(ask)
+    try:
+        yield
+    except RuntimeError as error:
+        if stopped:
+            raise Interrupted("stopped") from error
+        raise
+    finally:
+        loader.module.set_training_stop(None)
+
+
+def _options(term: Distillation | None) -> tuple[Any, ...]:
+    """Of the loss, from asd_weight on; 0 leaves the teacher out."""
+    if term is None:
+        return 0.0, 1.0, 1.0, 1.0, 1.0, "uniform", "kl", False
+    powers = term.entropy_power, term.prior_power
+    kind = term.weighting, term.divergence, term.not_true
+    return term.weight, term.temperature, term.entropy_temperature, *powers, *kind
+
+
+def _orders(samples: LocalSamples, epochs: int) -> np.ndarray:
+    """Of all epochs, one behind the other."""
+    rows = np.tile(np.arange(len(samples)), (epochs, 1))
+    samples.shuffle(rows)
+    return rows.ravel()
