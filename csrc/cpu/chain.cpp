@@ -152,6 +152,7 @@ class Trainer {
         take_step(order + i, std::min(p_.batch_size, n - i), step);
       }
     packing_.unpack(w_.get(), p_.ends.client(k, p_.type));
+    p_.distances[k] = distance();
     for (; step < p_.steps; ++step) record(step, 0, 0);
     return true;
   }
@@ -238,6 +239,17 @@ class Trainer {
     if (p_.clip != 0) update_.factor = clip_factor(length, p_.clip);
     run.step(update_, 0, packing_.size);
     record(step, loss, length);
+  }
+
+  // ||w - start||, by the kernel of ||g + a w||: with g = -start and a = 1.
+  double distance() {
+    std::transform(start_, start_ + packing_.size, g_.get(), [](T x) { return -x; });
+    ClientUpdate difference;
+    difference.type = p_.type;
+    difference.w = w_.get();
+    difference.g = g_.get();
+    difference.quadratic = 1;
+    return norm(kernels().update, difference, packing_.size, nullptr);
   }
 
   void record(int64_t step, double loss, double norm) {

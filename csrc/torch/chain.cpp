@@ -139,6 +139,8 @@ Training read_training(FEDASD_TRAIN_PARAMETERS) {
   training.ends = at::empty({p.clients, p.size}, start.options());
   training.losses = at::empty({p.clients, steps}, start.options());
   training.norms = at::empty({p.clients, steps}, start.options().dtype(at::kDouble));
+  training.distances = at::empty({p.clients}, start.options().dtype(at::kDouble));
+  p.distances = training.distances.mutable_data_ptr<double>();
   p.ends = {training.ends.mutable_data_ptr(), p.size};
   p.losses = {training.losses.mutable_data_ptr(), p.type == DType::f64};
   p.norms = training.norms.mutable_data_ptr<double>();

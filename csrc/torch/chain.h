@@ -18,7 +18,7 @@
   "Tensor? linear, int[] layers, int batch_size, int steps, float lr, float quadratic, float? clip_norm, "         \
   "float momentum, float rho, float rho_epsilon, float asd_weight, float temperature, float entropy_temperature, " \
   "float entropy_power, float prior_power, str weighting, str divergence, bool not_true) -> (Tensor ends, "        \
-  "Tensor losses, Tensor norms)"
+  "Tensor losses, Tensor norms, Tensor distances)"
 #define FEDASD_TRAIN_PARAMETERS                                                                                     \
   const at::Tensor &start, const at::Tensor &inputs, const at::Tensor &targets, const at::Tensor &sizes,            \
       const at::Tensor &epochs, const at::Tensor &orders, const at::Tensor &decays,                                 \
@@ -33,7 +33,7 @@
 
 namespace fedasd {
 
-using TrainedClients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;  // ends, losses, norms
+using TrainedClients = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // ends, losses, norms, distances
 
 // The registered op, for op_handle.h.
 struct TrainClientsOp {
@@ -44,7 +44,7 @@ struct TrainClientsOp {
 // A checked problem and the tensors that it writes.
 struct Training {
   ChainTraining problem;
-  at::Tensor ends, losses, norms;
+  at::Tensor ends, losses, norms, distances;
 };
 Training read_training(FEDASD_TRAIN_PARAMETERS);
 

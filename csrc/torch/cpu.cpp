@@ -75,7 +75,8 @@ TrainedClients train_clients(FEDASD_TRAIN_PARAMETERS) {
   bool done = true;
   as_value_error([&] { done = cpu::train_clients(training.problem, parallel()); });
   TORCH_CHECK(done, "stopped");
-  return {std::move(training.ends), std::move(training.losses), std::move(training.norms)};
+  return {std::move(training.ends), std::move(training.losses), std::move(training.norms),
+          std::move(training.distances)};
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ from ...kernels import loader
 from ..cohort import ClientTask
 from ..errors import Interrupted
 from ..experiment import Experiment
+from ..system.threads import cores, threads
 from .chain_layers import ChainLayers, chain_layers
 from .flat_model import FlatModel
 from .samples import LocalSamples
@@ -29,6 +30,10 @@ from .trainer import Trainer
 class ChainTrainer:
     def __init__(self, trainer: Trainer, layers: ChainLayers) -> None:
         self._trainer, self._layers = trainer, layers.numbers()
+        config = trainer.experiment.config
+        # In a process of its own the op takes all cores; workers and ranks share them.
+        own = config.executor in ("auto", "stacked")
+        self._threads = config.threads or (cores() if own else torch.get_num_threads())
         self._scratch = trainer.model.vector.new_empty(0, len(trainer.model))
 
     def scratch(self, clients: int) -> Tensor:
@@ -49,8 +54,8 @@ class ChainTrainer:
         last, optimizer = corrections[-1], config.optimizer
         decays = [optimizer.weight_decay + correction.decay for correction in corrections]
         linear = None if last.linear is None else torch.stack([c.linear for c in corrections if c.linear is not None])
-        with _asking(trainer.stop):
-            ends, losses, _ = loader.module.train_clients(
+        with _asking(trainer.stop), threads(self._threads):
+            ends, losses, _, distances = loader.module.train_clients(
                 server.model.contiguous(),
                 torch.cat([s.inputs.flatten(1) for s in samples]),
                 torch.cat([s.targets for s in samples]),
@@ -71,7 +76,7 @@ class ChainTrainer:
                 *_options(trainer.distillation),
             )
         active = torch.from_numpy(np.arange(steps.max()) < steps[:, None])
-        return StackedRun(ends, losses, active, (epochs * sizes).tolist())
+        return StackedRun(ends, losses, active, (epochs * sizes).tolist(), distances)
 
 
 def layers_of_chain(experiment: Experiment, model: FlatModel) -> ChainLayers | str:

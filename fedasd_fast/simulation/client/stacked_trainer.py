@@ -33,6 +33,7 @@ class StackedRun:
     losses: Tensor  # [K, steps]
     active: Tensor  # [K, steps] who had a batch
     samples: list[int]  # [K] that training went through, epochs counted
+    distances: Tensor  # [K] of the ends from the server's model
 
     def client(self, k: int) -> LocalRun:
         return LocalRun(self.ends[k], self.losses[k, self.active[k]], self.samples[k])
@@ -108,7 +109,10 @@ class _GroupRun:
                     raise Interrupted("stopped")
                 losses.append(self._step.run(x, y, rows, rate))
         mask = send(torch.from_numpy(active), self._targets.device).flatten(0, 1).T
-        return StackedRun(self._stack.vector, torch.stack(losses, 1), mask, (self._epochs * self._sizes).tolist())
+        ends = self._stack.vector
+        change = torch.sub(ends, self._server.model, out=self._stack.gradient)
+        distances = torch.linalg.vector_norm(change, dim=1)
+        return StackedRun(ends, torch.stack(losses, 1), mask, (self._epochs * self._sizes).tolist(), distances)
 
     def _active(self) -> np.ndarray:
         """[E, batches, K]: who has a batch."""

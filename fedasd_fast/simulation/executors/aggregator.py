@@ -45,7 +45,6 @@ class Aggregator:
         before: Sequence[dict[str, Tensor] | None],  # their records
         run: StackedRun,
         states: dict[str, Tensor],  # [K, P] each
-        distances: Tensor,  # [K]
         scratch: Tensor,  # [K, P]
     ) -> None:
         """What `add` does, for K clients at once: sums of integers have the same bits in any grouping."""
@@ -64,7 +63,7 @@ class Aggregator:
                 fixed_point.accumulate(sums.all_change, uploads.sub_(self._initial), [part for _, part in known])
         steps = run.active.sum(1)
         losses = run.losses.double().where(run.active, 0.0).sum(1) / steps
-        numbers = zip(steps.tolist(), run.samples, losses.tolist(), distances.tolist(), strict=True)
+        numbers = zip(steps.tolist(), run.samples, losses.tolist(), run.distances.tolist(), strict=True)
         for k, (task, (count, samples, loss, distance)) in enumerate(zip(tasks, numbers, strict=True)):
             self._records.write(task.client, {name: state[k] for name, state in states.items()} | {"upload": ends[k]})
             sums.reports.append(ClientReport(task.client, count, samples, loss, distance))

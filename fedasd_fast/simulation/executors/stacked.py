@@ -46,10 +46,9 @@ class StackedExecutor(InProcessExecutor):
                 else:  # the others have the bits that they would have had in the group
                     self.train_group(server, [task], sums)
             return
-        scratch = self._trainer.scratch(len(group))
-        distances = torch.linalg.vector_norm(torch.sub(run.ends, server.model, out=scratch), dim=1)
-        if _all_usable(server, run, states, distances):
-            self._aggregator.add_stacked(sums, server, group, clients, records, run, states, distances, scratch)
+        if _all_usable(server, run, states):
+            scratch = self._trainer.scratch(len(group))
+            self._aggregator.add_stacked(sums, server, group, clients, records, run, states, scratch)
             return
         for k, task in enumerate(group):
             with self.dropping(task, sums):
@@ -69,12 +68,12 @@ def _finish(method: Method, server: Server, clients: Sequence[Client], run: Stac
     return result
 
 
-def _all_usable(server: Server, run: StackedRun, states: dict[str, Tensor], distances: Tensor) -> bool:
+def _all_usable(server: Server, run: StackedRun, states: dict[str, Tensor]) -> bool:
     """Whether all went well, as far as can be told at a glance: else each client is looked at on its own.
 
     No entry of a model is larger than the largest of the server's and the distance from it together.
     """
     checks = [run.losses.where(run.active, 0.0).isfinite().all()]
-    checks.append((distances + server.model.abs().max() < fixed_point.LIMIT).all())  # false for NaN
+    checks.append((run.distances + server.model.abs().max() < fixed_point.LIMIT).all())  # false for NaN
     checks += [state.abs().max() < fixed_point.LIMIT for state in states.values()]
     return bool(torch.stack(checks).all())
