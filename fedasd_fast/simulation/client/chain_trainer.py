@@ -97,7 +97,9 @@ def layers_of_chain(experiment: Experiment, model: FlatModel) -> ChainLayers | s
 
 @contextmanager
 def _asking(stop: Callable[[], bool]) -> Iterator[None]:
-    """Within it the op asks now and then whether to stop."""
+    """Within it the op asks now and then whether to stop; before it, once."""
+    if stop():
+        raise Interrupted("stopped")
     stopped = False
 
     def ask() -> bool:
