@@ -17,28 +17,40 @@ constexpr int kTileRows = 6;
 #endif
 constexpr int kTileVectors = 2;
 
+// f(0), f(1) .. f(n - 1) with constants, so that arrays that they index stay in registers: a loop is unrolled only
+// after the compiler has decided that they cannot.
+template <class F, size_t... i>
+inline void unrolled(F f, std::index_sequence<i...>) {
+  (f(std::integral_constant<int, int(i)>{}), ...);
+}
+template <int n, class F>
+inline void unrolled(F f) {
+  unrolled(f, std::make_index_sequence<size_t(n)>{});
+}
+
 // Unit: a's rows are neighbours, as those of a transpose are.  Else every third row has a pointer of its own, from
 // which the instruction set reaches the next two: twelve pointers would not stay in registers.
 template <class T, int rows, int vectors, bool unit>
 void tile_product(const T* a, int64_t row, int64_t step, const T* b, int64_t b_stride, T* c, int64_t c_stride,
                   int64_t k) {
   constexpr int groups = (rows + 2) / 3;
-  Vec<T> sum[rows][vectors] = {};
+  Vec<T> sum[rows][vectors];
+  unrolled<rows>([&](auto i) { unrolled<vectors>([&](auto v) { sum[i][v] = Vec<T>{}; }); });
   const T* left[groups];
-  for (int g = 0; g < groups; ++g) left[g] = unit ? a + 3 * g : a + 3 * g * row;
+  unrolled<groups>([&](auto g) { left[g] = unit ? a + 3 * g : a + 3 * g * row; });
   const int64_t apart = unit ? 1 : row;
   for (int64_t j = 0; j < k; ++j) {
     Vec<T> right[vectors];
-    for (int v = 0; v < vectors; ++v) right[v] = load<T>(b + v * kLanes<T>);
-    for (int i = 0; i < rows; ++i) {
-      const Vec<T> number = splat<T>(left[i / 3][(i % 3) * apart]);
-      for (int v = 0; v < vectors; ++v) sum[i][v] += number * right[v];
-    }
-    for (int g = 0; g < groups; ++g) left[g] += step;
+    unrolled<vectors>([&](auto v) { right[v] = load<T>(b + v * kLanes<T>); });
+    unrolled<rows>([&](auto i) {
+      const Vec<T> number = left[i / 3][(i % 3) * apart] - Vec<T>{};  // x - 0 is x, and compiles to a broadcast alone
+      unrolled<vectors>([&](auto v) { sum[i][v] += number * right[v]; });
+    });
+    unrolled<groups>([&](auto g) { left[g] += step; });
     b += b_stride;
   }
-  for (int i = 0; i < rows; ++i)
-    for (int v = 0; v < vectors; ++v) store<T>(c + i * c_stride + v * kLanes<T>, sum[i][v]);
+  unrolled<rows>(
+      [&](auto i) { unrolled<vectors>([&](auto v) { store<T>(c + i * c_stride + v * kLanes<T>, sum[i][v]); }); });
 }
 
 template <class T>
@@ -133,10 +145,54 @@ void activate(Activation f, T* y, int64_t stride, T* derivative, int64_t derivat
     }
 }
 
+#if FEDASD_HAS_SHUFFLE
+// One of the log2(lanes) stages of transposing a square: lanes that differ in the bit `s` change places with rows that
+// do.
+template <class T, int s, size_t... l>
+inline void exchange(Vec<T>& a, Vec<T>& b, std::index_sequence<l...>) {
+  const Vec<T> first = __builtin_shufflevector(a, b, int(l & s ? kLanes<T> + (l ^ s) : l)...);
+  b = __builtin_shufflevector(a, b, int(l & s ? kLanes<T> + l : l ^ s)...);
+  a = first;
+}
+template <class T, int s>
+inline void transpose_stages(Vec<T> (&square)[kLanes<T>]) {
+  unrolled<kLanes<T>>([&](auto i) {
+    if constexpr (!(i & s)) exchange<T, s>(square[i], square[i + s], std::make_index_sequence<size_t(kLanes<T>)>{});
+  });
+  if constexpr (2 * s < kLanes<T>) transpose_stages<T, 2 * s>(square);
+}
+
+// Of at most `lanes` rows and columns.
+template <class T>
+inline void transpose_square(const T* from, int64_t from_stride, T* to, int64_t to_stride, int64_t rows,
+                             int64_t columns) {
+  constexpr int64_t lanes = kLanes<T>;
+  Vec<T> square[lanes];
+  unrolled<lanes>([&](auto i) {
+    const T* const row = from + i * from_stride;
+    square[i] = i >= rows ? Vec<T>{} : columns == lanes ? load<T>(row) : load_partial<T>(row, columns, T(0));
+  });
+  transpose_stages<T, 1>(square);
+  unrolled<lanes>([&](auto i) {
+    if (i >= columns) return;
+    if (rows == lanes) store<T>(to + i * to_stride, square[i]);
+    else store_partial<T>(to + i * to_stride, rows, square[i]);
+  });
+}
+#endif
+
 template <class T>
 void transpose(const T* from, int64_t from_stride, T* to, int64_t to_stride, int64_t rows, int64_t columns) {
+#if FEDASD_HAS_SHUFFLE
+  constexpr int64_t lanes = kLanes<T>;
+  for (int64_t r = 0; r < rows; r += lanes)
+    for (int64_t c = 0; c < columns; c += lanes)
+      transpose_square<T>(from + r * from_stride + c, from_stride, to + c * to_stride + r, to_stride,
+                          rows - r < lanes ? rows - r : lanes, columns - c < lanes ? columns - c : lanes);
+#else
   for (int64_t c = 0; c < columns; ++c)
     for (int64_t r = 0; r < rows; ++r) to[c * to_stride + r] = from[r * from_stride + c];
+#endif
 }
 
 template <class T>
