@@ -13,6 +13,7 @@
 #include "../cpu/batch.h"
 #include "op_handle.h"
 #include "ops.h"
+#include "random.h"
 #include "update.h"
 
 namespace {
@@ -161,5 +162,6 @@ PYBIND11_MODULE(_C, m) {
   m.def("build_info", build_info, "How this library was built, and what it uses on this CPU.");
   m.def("select_cpu_capability", [](const std::string& name) { return fedasd::cpu::select_kernels(name.c_str()); },
         pybind11::arg("name"), "Choose 'avx512', 'avx2' or 'generic'; False where this CPU does not have it.");
+  fedasd::define_random(m);
   if (PyModule_AddFunctions(m.ptr(), fast_calls) != 0) throw pybind11::error_already_set();
 }

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-_REQUIRED_FUNCTIONS = ("asd_objective", "asd_loss_and_grad", "local_step_", "ascend_", "accumulate_")
+_REQUIRED_FUNCTIONS = ("asd_objective", "asd_loss_and_grad", "local_step_", "ascend_", "accumulate_", "epoch_orders")
 _REBUILD_ADVICE = "rebuild it in this environment with `pip install --no-build-isolation --force-reinstall --no-deps .`"
 
 

@@ -25,14 +25,14 @@ def client_tasks(experiment: Experiment, round: int) -> list[ClientTask]:
     """The round's clients that will return a model; those that drop out are left out."""
     config, data, method = experiment.config, experiment.data, experiment.method
     sampled = sampling.participants(config, round)
-    epochs = np.array([sampling.local_epochs(config, round, int(k)) for k in sampled])
+    epochs = sampling.local_epochs(config, round, sampled)
     clients = sampled[epochs > 0]
     if not len(clients):
         return []
     sizes = data.sizes.numpy()
 
     def label_proportions(of: np.ndarray) -> np.ndarray:
-        proportions: np.ndarray = np.stack([data.label_counts(int(k)).numpy() / sizes[k] for k in of])
+        proportions: np.ndarray = data.cohort_label_counts(of).numpy() / sizes[of][:, None]
         return proportions
 
     weights = method.weights(Cohort(clients, sizes[clients], sizes, label_proportions))

@@ -20,8 +20,8 @@ from ...data.host_to_device import send
 from ...loss.teacher_cache import TeacherCache
 from ..cohort import ClientTask
 from ..errors import Interrupted
+from .cohort_samples import CohortSamples
 from .local_step import LocalStep
-from .samples import LocalSamples
 from .stacked_model import StackedModel
 from .teacher import PADDING, teacher_outputs
 from .trainer import LocalRun, Trainer
@@ -74,28 +74,27 @@ class _GroupRun:
         decay = [config.optimizer.weight_decay + correction.decay for correction in corrections]
         decays = send(torch.tensor(decay, dtype=torch.float64), like.device)  # [K]
         self._step.begin(_stacked(corrections, stack.vector), decays)
-        self._samples = [LocalSamples(config, data, server.round, task.client, like) for task in tasks]
-        self._targets = _padded([samples.targets for samples in self._samples], PADDING)  # [K, N]
-        self._sizes = np.array([len(samples) for samples in self._samples])
-        self._epochs = np.array([task.epochs for task in tasks])
+        ids, epochs = np.array([task.client for task in tasks]), np.array([task.epochs for task in tasks])
+        self._samples = CohortSamples(config, data, server.round, ids, epochs, like)
+        self._targets = self._samples.padded(self._samples.targets, PADDING)  # [K, N]
 
     def train(self) -> StackedRun:
         trainer, config, lr = self._trainer, self._trainer.experiment.config, self._server.lr
         distils, cached = trainer.distillation is not None, config.teacher != "recompute"
         active = self._active()  # [E, batches, K]
         rates = None if active.all() else send(torch.from_numpy(active * lr), self._targets.device)
-        order = self._order()  # [E, K, N]
+        samples = self._samples
+        order = samples.padded_orders()  # [E, K, N]
         positions = order + torch.arange(len(self._stack), device=order.device).unsqueeze(1) * order.shape[2]
         labels = self._targets.take(positions)
-        inputs = _padded([samples.inputs for samples in self._samples])  # [K, N, ..]
+        inputs = samples.padded(samples.inputs)  # [K, N, ..]
         if distils and cached:
             self._step.set_teacher(self._teacher(inputs))
         self._stack.vector.copy_(self._server.model)
         losses: list[Tensor] = []  # [K] each
         for epoch in range(len(order)):
-            if self._samples[0].changing:
-                pairs = zip(self._samples, self._epochs, strict=True)
-                inputs = _padded([s.view() if epoch < epochs else s.inputs for s, epochs in pairs])
+            if samples.changing:
+                inputs = samples.padded(samples.view(epoch))
             if distils and not cached:
                 self._step.set_teacher(self._teacher(inputs))
             x = inputs.flatten(0, 1).index_select(0, positions[epoch].flatten()).view_as(inputs)
@@ -105,22 +104,15 @@ class _GroupRun:
                     raise Interrupted("stopped")
                 losses.append(self._step.run(x, y, rows, rate))
         mask = send(torch.from_numpy(active), self._targets.device).flatten(0, 1).T
-        return StackedRun(self._stack.vector, torch.stack(losses, 1), mask, (self._epochs * self._sizes).tolist())
+        return StackedRun(self._stack.vector, torch.stack(losses, 1), mask, (samples.epochs * samples.sizes).tolist())
 
     def _active(self) -> np.ndarray:
         """[E, batches, K]: who has a batch."""
-        epochs = np.arange(self._epochs.max())[:, None, None]
-        starts = np.arange(0, self._sizes.max(), self._trainer.experiment.config.batch_size)[:, None]
-        active: np.ndarray = (epochs < self._epochs) & (starts < self._sizes)
+        samples = self._samples
+        epochs = np.arange(samples.epochs.max())[:, None, None]
+        starts = np.arange(0, samples.sizes.max(), self._trainer.experiment.config.batch_size)[:, None]
+        active: np.ndarray = (epochs < samples.epochs) & (starts < samples.sizes)
         return active
-
-    def _order(self) -> Tensor:
-        """The samples of all epochs in their order, [E, K, N]; padding stays behind them."""
-        epochs, (clients, longest) = self._epochs.max(), self._targets.shape
-        order = np.tile(np.arange(longest), (epochs, clients, 1))
-        for k, samples in enumerate(self._samples):
-            samples.shuffle(order[: self._epochs[k], k, : self._sizes[k]])
-        return send(torch.from_numpy(order), self._targets.device)
 
     def _teacher(self, inputs: Tensor) -> TeacherCache:
         """One pass of the common teacher over all clients' samples, padding included."""
@@ -140,13 +132,3 @@ def _stacked(corrections: Sequence[Correction], like: Tensor) -> Correction:
         assert correction.linear is not None
         row.copy_(correction.linear)
     return replace(last, linear=linear)
-
-
-def _padded(parts: list[Tensor], value: int = 0) -> Tensor:
-    """[K, N, ..]: each part with `value` behind it."""
-    if all(len(part) == len(parts[0]) for part in parts):
-        return torch.stack(parts)
-    result = parts[0].new_full((len(parts), max(map(len, parts)), *parts[0].shape[1:]), value)
-    for row, part in zip(result, parts, strict=True):
-        row[: len(part)] = part
-    return result
