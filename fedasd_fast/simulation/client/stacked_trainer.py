@@ -9,17 +9,18 @@ laid out for all of them at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...algorithms import Client, Correction, Server
+from ...algorithms import Client, Server
 from ...data.host_to_device import send
 from ...loss.teacher_cache import TeacherCache
-from ..cohort import ClientTask
+from ..cohort import ClientTask, CohortTasks
 from ..errors import Interrupted
+from .cohort_clients import cohort_correction
 from .cohort_samples import CohortSamples
 from .local_step import LocalStep
 from .stacked_model import StackedModel
@@ -32,10 +33,10 @@ class StackedRun:
     ends: Tensor  # [K, P] where training ended: the stack's own vectors
     losses: Tensor  # [K, steps]
     active: Tensor  # [K, steps] who had a batch
-    samples: list[int]  # [K] that training went through, epochs counted
+    samples: np.ndarray  # [K] that training went through, epochs counted
 
     def client(self, k: int) -> LocalRun:
-        return LocalRun(self.ends[k], self.losses[k, self.active[k]], self.samples[k])
+        return LocalRun(self.ends[k], self.losses[k, self.active[k]], int(self.samples[k]))
 
 
 class StackedTrainer:
@@ -70,12 +71,10 @@ class _GroupRun:
         self._trainer, self._stack, self._server = trainer, stack, server
         config, data, like = trainer.experiment.config, trainer.experiment.data, trainer.model.vector
         self._step = LocalStep(config, stack)
-        corrections = [trainer.experiment.method.correction(server, client) for client in clients]
-        decay = [config.optimizer.weight_decay + correction.decay for correction in corrections]
-        decays = send(torch.tensor(decay, dtype=torch.float64), like.device)  # [K]
-        self._step.begin(_stacked(corrections, stack.vector), decays)
-        ids, epochs = np.array([task.client for task in tasks]), np.array([task.epochs for task in tasks])
-        self._samples = CohortSamples(config, data, server.round, ids, epochs, like)
+        method, weight_decay = trainer.experiment.method, config.optimizer.weight_decay
+        self._step.begin(*cohort_correction(method, server, clients, weight_decay))
+        tasks = CohortTasks.of(tasks)
+        self._samples = CohortSamples(config, data, server.round, tasks.clients, tasks.epochs, like)
         self._targets = self._samples.padded(self._samples.targets, PADDING)  # [K, N]
 
     def train(self) -> StackedRun:
@@ -104,7 +103,7 @@ class _GroupRun:
                     raise Interrupted("stopped")
                 losses.append(self._step.run(x, y, rows, rate))
         mask = send(torch.from_numpy(active), self._targets.device).flatten(0, 1).T
-        return StackedRun(self._stack.vector, torch.stack(losses, 1), mask, (samples.epochs * samples.sizes).tolist())
+        return StackedRun(self._stack.vector, torch.stack(losses, 1), mask, samples.epochs * samples.sizes)
 
     def _active(self) -> np.ndarray:
         """[E, batches, K]: who has a batch."""
@@ -120,15 +119,3 @@ class _GroupRun:
         assert trainer.distillation is not None
         num_classes = trainer.experiment.data.num_classes
         return teacher_outputs(trainer.model, inputs, self._targets, num_classes, trainer.distillation)
-
-
-def _stacked(corrections: Sequence[Correction], like: Tensor) -> Correction:
-    """One correction for K clients: a, rho and epsilon are the same for all, v is [K, P]."""
-    last = corrections[-1]
-    if last.linear is None:
-        return last
-    linear = torch.empty_like(like)
-    for row, correction in zip(linear, corrections, strict=True):
-        assert correction.linear is not None
-        row.copy_(correction.linear)
-    return replace(last, linear=linear)

@@ -100,7 +100,7 @@ class ClientStore:
 
     def known(self, clients: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of the clients have a record."""
-        return np.array(self._slots_of(clients.tolist())) != _NONE
+        return np.not_equal(self._slots_of(clients.tolist()), _NONE)
 
     def read_cohort(self, name: str, clients: NDArray[np.int64], out: Tensor) -> None:
         """out [K, P] becomes one of the vectors of each client, all of which have a record."""
@@ -193,8 +193,8 @@ class ClientStore:
         missing = [slot for slot in slots if slot >= self._chunks.slots]
         if missing:
             raise SimulationError(
-                f"{self._chunks.directory} lacks the records of {len(missing)} clients: files chunk-*.bin were removed or "
-                "cut; restore them, or start the run anew"
+                f"{self._chunks.directory} lacks the records of {len(missing)} clients: files chunk-*.bin were removed "
+                "or cut; restore them, or start the run anew"
             )
         self._slots = dict(zip(clients, slots, strict=True))
         self._checksums.restore(snapshot)
@@ -210,7 +210,7 @@ class ClientStore:
 
     def _slots_of(self, clients: Sequence[int]) -> list[int]:
         """Of each client's record; _NONE if it never wrote."""
-        return list(map(self._slots.get, clients, repeat(_NONE)))  # type: ignore[arg-type]
+        return list(map(self._slots.get, clients, repeat(_NONE)))
 
     def _replace(self, clients: Sequence[int], slots: Sequence[int]) -> None:
         before = map(self._slots.get, clients)
