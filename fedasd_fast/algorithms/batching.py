@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from .base import Method
@@ -16,6 +17,12 @@ def is_batched(method: Method) -> bool:
     said = next(number for number, cls in enumerate(order) if "batched" in vars(cls))
     defined = [next(number for number, cls in enumerate(order) if hook in vars(cls)) for hook in _HOOKS]
     return method.batched and said <= min(defined)
+
+
+def quotient(number: float, by: float | Tensor) -> float | Tensor:
+    """number / by, of one client or of K.  For a tensor torch's own operator multiplies by the reciprocal, which rounds
+    differently."""
+    return torch.full_like(by, number) / by if isinstance(by, Tensor) else number / by
 
 
 def as_factor(number: float | Tensor, of: Tensor) -> float | Tensor:

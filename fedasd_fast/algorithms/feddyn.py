@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from .base import Client, Correction, Method, Server
-from .batching import as_factor
+from .batching import as_factor, quotient
 from .registry import register
 
 
@@ -25,7 +25,7 @@ class FedDyn(Method):
     batched = True
 
     def correction(self, server: Server, client: Client) -> Correction:
-        alpha = self.alpha / client.relative_size
+        alpha = quotient(self.alpha, client.relative_size)
         linear = client.state["h"] - server.model
         return Correction(linear=linear.mul_(as_factor(alpha, linear)), decay=alpha)
 
