@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "../asd/problem.h"
+#include "chain_kernels.h"
 #include "update_kernels.h"
 
 namespace fedasd::cpu {
@@ -49,6 +50,8 @@ struct Kernels {
   void (*cache_rows)(const Client&, const Options&, const CacheRows&, int64_t begin, int64_t end);
   void (*finish_cache)(const Client&, const Options&, const CacheRows&);
   UpdateKernels update;
+  ChainKernels<float> chain_f32;
+  ChainKernels<double> chain_f64;
 };
 
 // The best set this CPU runs, or the one named by FEDASD_CPU_CAPABILITY (avx512, avx2, generic) if the CPU has it.

@@ -2,6 +2,7 @@
 //
 // Every standard header comes before the target is switched: an inline library function compiled for
 // AVX-512 could otherwise be the copy the linker keeps for the whole program.
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -56,6 +57,8 @@ constexpr int64_t kTransposedClasses = 2 * kLanes<T>;
 #include "client_loss.inl"
 
 #include "update.inl"
+
+#include "chain.inl"
 }  // namespace
 
 #define FEDASD_STRING_(x) #x
@@ -69,7 +72,9 @@ const Kernels table = {FEDASD_STRING(FEDASD_ISA),
                        loss,
                        cache_rows,
                        finish_cache,
-                       {squares, step, ascend, accumulate}};
+                       {squares, step, ascend, accumulate},
+                       {kLanes<float>, multiply<float>, activate<float>, transpose<float>, chain_rule<float>},
+                       {kLanes<double>, multiply<double>, activate<double>, transpose<double>, chain_rule<double>}};
 
 }  // namespace fedasd::cpu::FEDASD_ISA
 

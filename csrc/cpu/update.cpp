@@ -42,6 +42,15 @@ void over_clients(const Parallel& parallel, int64_t clients, int64_t size, F f) 
   for (int64_t k = at_once; k < clients; ++k) f(k, &parallel);
 }
 
+// Forwards, like the first pass.  Backwards would find more in the caches, but the prefetcher would start anew at each
+// block, which costs as much.
+template <class F>
+void over_elements(const Parallel* parallel, int64_t size, F f) {
+  over_blocks(parallel, size, [&](int64_t begin, int64_t end) { f(begin * kBlock, std::min(size, end * kBlock)); });
+}
+
+}  // namespace
+
 double norm(const UpdateKernels& run, const ClientUpdate& c, int64_t size, const Parallel* parallel) {
   auto block = [&](int64_t b) { return run.squares(c, b * kBlock, std::min(size, (b + 1) * kBlock)); };
   double sum = 0;
@@ -56,15 +65,6 @@ double norm(const UpdateKernels& run, const ClientUpdate& c, int64_t size, const
   for (double s : sums) sum += s;
   return std::sqrt(sum);
 }
-
-// Forwards, like the first pass.  Backwards would find more in the caches, but the prefetcher would start anew at each
-// block, which costs as much.
-template <class F>
-void over_elements(const Parallel* parallel, int64_t size, F f) {
-  over_blocks(parallel, size, [&](int64_t begin, int64_t end) { f(begin * kBlock, std::min(size, end * kBlock)); });
-}
-
-}  // namespace
 
 void local_step(const LocalStep& p, const Parallel& parallel) {
   const UpdateKernels& run = kernels().update;

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "../update/problem.h"
+#include "parallel.h"
 
 namespace fedasd::cpu {
 
@@ -22,5 +23,8 @@ struct UpdateKernels {
   void (*ascend)(const ClientUpdate&, int64_t begin, int64_t end);
   void (*accumulate)(const Accumulation&, int64_t begin, int64_t end);
 };
+
+// ||u||; `parallel` may be null.  The bits do not depend on threads.
+double norm(const UpdateKernels&, const ClientUpdate&, int64_t size, const Parallel* parallel);
 
 }  // namespace fedasd::cpu

@@ -1,4 +1,4 @@
-// The ops on CPU tensors: csrc/cpu/asd.h and csrc/cpu/update.h on their memory.
+// The ops on CPU tensors: csrc/cpu/asd.h, update.h and chain.h on their memory.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <torch/library.h>
@@ -6,7 +6,9 @@
 #include <cmath>
 
 #include "../cpu/asd.h"
+#include "../cpu/chain.h"
 #include "../cpu/update.h"
+#include "chain.h"
 #include "problem.h"
 #include "update.h"
 
@@ -67,6 +69,16 @@ void accumulate(FEDASD_ACCUMULATE_PARAMETERS) {
   cpu::accumulate(scaled.problem, parallel());
 }
 
+TrainedClients train_clients(FEDASD_TRAIN_PARAMETERS) {
+  Training training = read_training(FEDASD_TRAIN_ARGUMENTS);
+  training.problem.stop = training_stop();
+  bool done = true;
+  as_value_error([&] { done = cpu::train_clients(training.problem, parallel()); });
+  TORCH_CHECK(done, "stopped");
+  return {std::move(training.ends), std::move(training.losses), std::move(training.norms),
+          std::move(training.distances)};
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(fedasd, CPU, m) {
@@ -76,6 +88,7 @@ TORCH_LIBRARY_IMPL(fedasd, CPU, m) {
   m.impl("local_step_", local_step);
   m.impl("ascend_", ascend);
   m.impl("accumulate_", accumulate);
+  m.impl("train_clients", train_clients);
 }
 
 }  // namespace fedasd

@@ -11,14 +11,13 @@
 #include <vector>
 
 #include "../cpu/batch.h"
+#include "chain.h"
 #include "op_handle.h"
 #include "ops.h"
 #include "random.h"
 #include "update.h"
 
 namespace {
-
-using fedasd::LossAndGrad;
 
 // Converts a positional argument to the type of the op's parameter; returns null, or what was expected instead.
 const char* read(PyObject* object, at::Tensor& value) {
@@ -40,18 +39,19 @@ template <class T>
 const char* read(PyObject* object, std::optional<T>& value) {
   return object == Py_None ? nullptr : read(object, value.emplace());
 }
-const char* read(PyObject* object, std::vector<double>& value) {
-  constexpr const char* expected = "a list of numbers";
+const char* read(PyObject* object, int64_t& value) {
+  value = PyLong_AsLongLong(object);
+  return value == -1 && PyErr_Occurred() ? instead_of_error("an integer of at most 64 bits") : nullptr;
+}
+template <class T>
+const char* read(PyObject* object, std::vector<T>& value) {
+  constexpr const char* expected = std::is_same_v<T, double> ? "a list of numbers" : "a list of integers";
   const auto items = pybind11::reinterpret_steal<pybind11::object>(PySequence_Fast(object, expected));
   if (!items) return instead_of_error(expected);
   value.resize(size_t(PySequence_Fast_GET_SIZE(items.ptr())));
   for (size_t i = 0; i < value.size(); ++i)
     if (read(PySequence_Fast_GET_ITEM(items.ptr(), Py_ssize_t(i)), value[i])) return expected;
   return nullptr;
-}
-const char* read(PyObject* object, int64_t& value) {
-  value = PyLong_AsLongLong(object);
-  return value == -1 && PyErr_Occurred() ? instead_of_error("an integer of at most 64 bits") : nullptr;
 }
 const char* read(PyObject* object, bool& value) {
   const int truth = PyObject_IsTrue(object);
@@ -88,10 +88,10 @@ void read(PyObject* object, T& value, const c10::Argument& argument) {
 }
 
 PyObject* wrap(const at::Tensor& t) { return THPVariable_Wrap(t); }
-PyObject* wrap(const LossAndGrad& pair) {
-  auto loss = pybind11::reinterpret_steal<pybind11::object>(wrap(std::get<0>(pair)));
-  auto grad = pybind11::reinterpret_steal<pybind11::object>(wrap(std::get<1>(pair)));
-  return PyTuple_Pack(2, loss.ptr(), grad.ptr());
+template <class... Tensors>
+PyObject* wrap(const std::tuple<Tensors...>& tensors) {
+  auto own = [](const at::Tensor& t) { return pybind11::reinterpret_steal<pybind11::object>(wrap(t)); };
+  return std::apply([&](const auto&... t) { return PyTuple_Pack(sizeof...(t), own(t).ptr()...); }, tensors);
 }
 
 // The type that holds an argument while the op runs.
@@ -99,9 +99,9 @@ template <class Parameter>
 struct Kept {
   using type = std::decay_t<Parameter>;
 };
-template <>
-struct Kept<at::ArrayRef<double>> {
-  using type = std::vector<double>;
+template <class T>
+struct Kept<at::ArrayRef<T>> {
+  using type = std::vector<T>;
 };
 
 template <class Result, class... Parameters>
@@ -140,7 +140,26 @@ PyMethodDef method() {
 
 PyMethodDef fast_calls[] = {method<fedasd::AsdObjectiveOp>(), method<fedasd::AsdLossAndGradOp>(),
                             method<fedasd::LocalStepOp>(),    method<fedasd::AscendOp>(),
-                            method<fedasd::AccumulateOp>(),   {nullptr, nullptr, 0, nullptr}};
+                            method<fedasd::AccumulateOp>(),   method<fedasd::TrainClientsOp>(),
+                            {nullptr, nullptr, 0, nullptr}};
+
+// While Python's function `stop` is set, calls of train_clients from this thread ask it some twenty times a second, and
+// give signal handlers, which are Python code, their turn: an interrupt need not wait for the end of a long call.
+void set_training_stop(const pybind11::object& stop) {
+  if (stop.is_none()) {
+    fedasd::training_stop() = nullptr;
+    return;
+  }
+  fedasd::training_stop() = [stop] {
+    const pybind11::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) {
+      python_error error;
+      error.persist();  // it is thrown on after the GIL is released
+      throw error;
+    }
+    return stop().cast<bool>();
+  };
+}
 
 pybind11::dict build_info() {
   pybind11::dict info;
@@ -163,5 +182,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("select_cpu_capability", [](const std::string& name) { return fedasd::cpu::select_kernels(name.c_str()); },
         pybind11::arg("name"), "Choose 'avx512', 'avx2' or 'generic'; False where this CPU does not have it.");
   fedasd::define_random(m);
+  m.def("set_training_stop", set_training_stop, pybind11::arg("stop"),
+        "A function without arguments that train_clients asks now and then: True ends it with an error; None: nobody.");
   if (PyModule_AddFunctions(m.ptr(), fast_calls) != 0) throw pybind11::error_already_set();
 }

@@ -64,6 +64,8 @@ def summary(run: RecordedRun, paper: presets.Expected | None) -> str:
         *_accuracy_lines(run),
         f"  time      {run.seconds:.1f} s, {run.updates_per_second:.1f} client updates/s",
     ]
+    if training := (run.versions[-1].get("training") if run.versions else None):
+        lines.append(f"  training  {training}")
     if warning := failure_warning(run):
         lines.append(f"  warning   {warning}")
     if paper:

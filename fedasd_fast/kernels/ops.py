@@ -78,6 +78,15 @@ def _fake_accumulate(total: Tensor, values: Tensor, weights: Sequence[float]) ->
     check_accumulation(total, values, weights)
 
 
+def _fake_train_clients(
+    start: Tensor, inputs: Tensor, targets: Tensor, sizes: Tensor, *rest: Any
+) -> tuple[Tensor, ...]:
+    """rest: see FEDASD_TRAIN_SCHEMA in csrc/torch/chain.h."""
+    clients, steps = sizes.shape[0], rest[6]
+    norms = start.new_empty(clients, steps, dtype=torch.float64)
+    return start.new_empty(clients, start.shape[0]), start.new_empty(clients, steps), norms, norms.new_empty(clients)
+
+
 def _vmap_rule(op: Callable[..., Any], tensors: int) -> Callable[..., Any]:
     def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
         """[V, ..] of every tensor; a client dimension below it is folded in, [V, K, ..] -> [V K, ..]."""
@@ -108,6 +117,7 @@ def register() -> None:
     for name, (fake, tensors) in losses.items():
         torch.library.register_fake(f"fedasd::{name}", fake)
         torch.library.register_vmap(f"fedasd::{name}", _vmap_rule(getattr(torch.ops.fedasd, name), tensors))
+    torch.library.register_fake("fedasd::train_clients", _fake_train_clients)
     # The ops of the client update return nothing: all there is to trace are their checks.
     updates: dict[str, Callable[..., None]] = {
         "local_step_": _fake_local_step,

@@ -40,7 +40,7 @@ _NUMBER_KEYS = ("mean", "std", "top_eigenvalue", "trace", "note", "compares")
 # Settings of where and how a run is computed, and of its randomness: the experiment is the same whatever they are.
 _INCIDENTAL_SETTINGS = {"name", "seed", "random_streams", "eval_every", "eval_models", "eval_batch_size",
                         "checkpoint_every", "on_client_error", "device", "executor", "workers", "clients_at_once",
-                        "threads", "data_dir", "out"}  # fmt: skip
+                        "client_op", "threads", "data_dir", "out"}  # fmt: skip
 # A run that differs from the paper in these only may still be plotted with the paper's number.
 _COMPARABLE_SETTINGS = {"rounds", "augment", "teacher", "sampling"}
 

@@ -25,6 +25,8 @@ from ..data.federated import FederatedData
 from ..data.load import federate
 from ..models.layer_order import pool_before_relu
 from .aggregation.sums import SumLayout
+from .client.chain_layers import ChainLayers
+from .client.chain_trainer import layers_of_chain
 from .client.flat_model import FlatModel
 from .client.flops import step_flops
 from .client.stacked_model import clients_that_fit, why_not_stackable
@@ -56,7 +58,20 @@ class Context:
     initial: Tensor  # [P]
     parallelism: Parallelism
     step_flops: int  # of a local step
+    chain: ChainLayers | None  # the network as the whole-client op takes it, which then trains clients at once
     inputs: Inputs
+
+    @property
+    def training(self) -> str:
+        """How clients are trained, in words."""
+        at_once = self.parallelism.clients_at_once
+        if at_once == 1:
+            return "one client at a time"
+        return (
+            f"whole-client op, up to {at_once} clients a call"
+            if self.chain
+            else f"stacked, {at_once} clients at a time"
+        )
 
     @property
     def sum_layout(self) -> SumLayout:
@@ -121,8 +136,10 @@ def build_context(
     flat = FlatModel(model, getattr(torch, config.dtype), str(device))
     with torch_seeded(config.seed, Stream.INIT):
         flops = step_flops(flat, data.input_shape, data.num_classes, config.batch_size)
-    chosen = choose_parallelism(config, flat, data, flops)
     experiment = Experiment(config, data, config.create_method())
+    found = layers_of_chain(experiment, flat)
+    chain = None if isinstance(found, str) else found
+    chosen = choose_parallelism(config, flat, data, flops, chain is not None)
     if records is None:
         names = (*experiment.method.client_state, *(["upload"] if experiment.tracks_all else []))
         records = ClientStore(names, len(flat), flat.vector.dtype, shard.directory)
@@ -134,18 +151,20 @@ def build_context(
         initial=flat.vector.clone(),
         parallelism=parallelism or chosen,
         step_flops=flops,
+        chain=chain,
         inputs=inputs,
     )
 
 
-def choose_parallelism(config: Config, model: FlatModel, data: FederatedData, flops: int) -> Parallelism:
+def choose_parallelism(config: Config, model: FlatModel, data: FederatedData, flops: int, chain: bool) -> Parallelism:
+    """`chain`: clients at once are trained by the whole-client op."""
     threads = choose_threads(config.threads or (1 if config.executor in _ONE_THREAD_EACH else 0), flops)
     if config.executor == "serial" and config.clients_at_once > 1:
         raise ConfigError(
             f"clients_at_once = {config.clients_at_once}, but executor = serial trains one at a time; use executor = "
             "stacked"
         )
-    at_once = config.clients_at_once or (clients_that_fit(model, data) if config.executor == "stacked" else 1)
+    at_once = config.clients_at_once or (clients_that_fit(model, data, chain) if config.executor == "stacked" else 1)
     if at_once > 1 and (reason := why_not_stackable(model.module)):
         raise ConfigError(f"clients cannot be trained at once: {reason}; use executor = serial, or clients_at_once = 1")
     return Parallelism(threads, at_once)

@@ -36,6 +36,7 @@ class ResourceEstimate:
     state_on_disk: bool
     checkpoints: int  # the two that are kept, the one being written, and models.pt
     workers: int = 1  # processes on this machine that train clients
+    training: str = ""  # how clients are trained, in words
 
     @property
     def state(self) -> int:
@@ -60,6 +61,7 @@ class ResourceEstimate:
             ("clients a round", f"{self.clients_per_round:,.1f} on average"),
             ("local steps", f"{self.steps:,} in all, {self.steps * self.step_flops / 1e12:,.1f} TFLOP"),
             ("parameters", f"{self.parameters:,}"),
+            ("local training", self.training),
             ("memory: model", human(self.model) + each),
             ("memory: data", human(self.data)),
             ("memory: largest client", human(self.largest_client) + each),
@@ -109,6 +111,7 @@ def estimate_resources(context: Context, workers: int | None = None) -> Resource
         state_on_disk=config.out is not None,
         checkpoints=3 * (size * (3 * width + 8 * states) + 24 * stored) + len(config.eval_models) * size * width,
         workers=context.workers if workers is None else workers,
+        training="measured when the run begins" if config.executor == "auto" else context.training,
     )
 
 

@@ -68,7 +68,7 @@ def simulate(
         context, choice = _prepare(config, inputs, Shard(directory.clients, group.rank, group.world), stop)
         runner = Runner(context, directory, group, choice)  # before anything is written: it may refuse the run
         with directory, stop:
-            group.from_leader(lambda: directory.begin(context.experiment.config))
+            group.from_leader(lambda: directory.begin(context.experiment.config, context.training))
             return runner.run(callbacks, _first_state(context), [])
 
 
@@ -125,7 +125,7 @@ def _continue(
         config = context.experiment.config
         if at.round > config.rounds:
             raise SimulationError(f"rounds = {config.rounds}, but {at.round} are done; set rounds to that or more")
-        directory.save(config, at.round)
+        directory.save(config, at.round, context.training)
         rows = group.from_leader(lambda: directory.rewind_metrics(at.round))
         if len(rows) < at.round:
             _log.warning("metrics.jsonl lacks %d of the %d rounds done", at.round - len(rows), at.round)

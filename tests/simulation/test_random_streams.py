@@ -10,7 +10,7 @@ import pytest
 from fedasd_fast import presets
 from fedasd_fast.cli.main import main
 from fedasd_fast.common.schema import ConfigError
-from fedasd_fast.config import Config, from_dict, from_saved, from_saved_yaml, from_yaml
+from fedasd_fast.config import BEFORE, Config, from_dict, from_saved, from_saved_yaml, from_yaml
 from fedasd_fast.simulation import resume, simulate
 from fedasd_fast.simulation.storage.recorded_run import read_run
 
@@ -19,12 +19,12 @@ from .small_runs import assert_same, bits, contents, small_config, without_times
 
 @pytest.fixture
 def older(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Configurations are saved without the setting, as before there was one."""
+    """Configurations are saved without the settings that came later."""
     original = Config.to_yaml
 
     def to_yaml(self: Config) -> str:
         lines = original(self).splitlines(keepends=True)
-        return "".join(line for line in lines if not line.startswith("random_streams"))
+        return "".join(line for line in lines if line.partition(":")[0] not in BEFORE)
 
     monkeypatch.setattr(Config, "to_yaml", to_yaml)
     return monkeypatch
@@ -41,15 +41,18 @@ def test_new_runs_have_version_2_saved_ones_without_a_version_1() -> None:
 
 
 @pytest.mark.parametrize("method", ["fedavg", "feddyn+asd"])
-def test_an_older_run_is_continued_bit_for_bit(tmp_path: Path, older: Any, method: str) -> None:
+@pytest.mark.parametrize("executor", ["serial", "stacked"])
+def test_an_older_run_is_continued_bit_for_bit(tmp_path: Path, older: Any, method: str, executor: str) -> None:
     settings: dict[str, Any] = {"method": method, "failures": {"dropout": 0.1, "stragglers": 0.3}, "local_epochs": 2}
-    whole, cut = (small_config(**settings, random_streams=1, out=str(tmp_path / name)) for name in ("whole", "cut"))
+    settings |= {"executor": executor, **BEFORE}
+    whole, cut = (small_config(**settings, out=str(tmp_path / name)) for name in ("whole", "cut"))
     simulate(whole)
     simulate(cut.replace(rounds=4))
     assert "random_streams" not in (tmp_path / "cut" / "config.yaml").read_text()
     older.undo()
     resume(tmp_path / "cut", {"rounds": 7})
-    assert from_yaml(tmp_path / "cut" / "config.yaml").random_streams == 1  # said from now on
+    said = from_yaml(tmp_path / "cut" / "config.yaml")  # from now on
+    assert {name: getattr(said, name) for name in BEFORE} == BEFORE
     assert_same(contents(tmp_path / "whole"), contents(tmp_path / "cut"))
 
 
@@ -87,11 +90,12 @@ def test_presets_whose_results_are_published_have_the_version_of_these() -> None
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("method", ["fedavg", "scaffold+asd"])
-def test_stacked_clients_have_the_batches_of_serial_ones(version: int, method: str) -> None:
+@pytest.mark.parametrize("op", ["auto", "off"])
+def test_stacked_clients_have_the_batches_of_serial_ones(version: int, method: str, op: str) -> None:
     settings: dict[str, Any] = {"method": method, "dtype": "float64", "size_sigma": 0.7, "random_streams": version}
     settings |= {"failures": {"dropout": 0.2, "stragglers": 0.4}, "local_epochs": 3, "rounds": 3}
     serial = simulate(small_config(**settings))
-    stacked = simulate(small_config(**settings, executor="stacked", clients_at_once=3))
+    stacked = simulate(small_config(**settings, executor="stacked", clients_at_once=3, client_op=op))
     for one, other in zip(serial.metrics, stacked.metrics, strict=True):
         for key in ("client_updates", "steps", "samples"):
             assert one[key] == other[key]

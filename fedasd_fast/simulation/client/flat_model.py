@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +42,11 @@ class FlatModel:
         sizes = [p.numel() for p in self._parameters.values()]
         parts = zip(self._parameters.items(), vectors.split(sizes, -1), strict=True)
         return {name: _shaped(part, p.shape) for (name, p), part in parts}
+
+    def offsets(self) -> dict[str, int]:
+        """Where each parameter begins in the vector."""
+        sizes = [p.numel() for p in self._parameters.values()]
+        return dict(zip(self._parameters, accumulate(sizes, initial=0), strict=False))
 
     def __len__(self) -> int:
         return self.vector.numel()

@@ -80,13 +80,13 @@ def why_not_stackable(module: nn.Module) -> str | None:
     return None
 
 
-def clients_that_fit(model: FlatModel, data: FederatedData) -> int:
-    """How many clients to stack."""
+def clients_that_fit(model: FlatModel, data: FederatedData, chain: bool = False) -> int:
+    """How many clients to train at once; `chain`: by the whole-client op, for which memory is the only limit."""
     width = model.vector.element_size()
     vectors = 6 * len(model)  # parameters, gradient, v, velocity, what an ascent saves, and autograd's
     samples = 3 * int(data.sizes.max()) * math.prod(data.input_shape)
     fitting = max(1, _STACK_BYTES // (width * (vectors + samples)))
-    if model.vector.is_cuda:
-        return fitting
+    if model.vector.is_cuda or chain:
+        return min(fitting, data.num_clients)
     cached = _CACHE_BYTES // (width * 2 * len(model))
     return min(fitting, max(_FEWEST_CLIENTS, min(cached, _MOST_CLIENTS)))

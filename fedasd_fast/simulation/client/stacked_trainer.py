@@ -34,6 +34,7 @@ class StackedRun:
     losses: Tensor  # [K, steps]
     active: Tensor  # [K, steps] who had a batch
     samples: np.ndarray  # [K] that training went through, epochs counted
+    distances: Tensor  # [K] of the ends from the server's model
 
     def client(self, k: int) -> LocalRun:
         return LocalRun(self.ends[k], self.losses[k, self.active[k]], int(self.samples[k]))
@@ -47,12 +48,15 @@ class StackedTrainer:
         self._stack: StackedModel | None = None
 
     def stack_of(self, clients: int) -> StackedModel:
-        """The stack's parameters and gradients; between runs they may serve as scratch memory."""
         if self._stack is None or len(self._stack) != clients:
             if self._memory.shape[1] < clients:
                 self._memory = self._memory.new_empty(2, clients, self._memory.shape[2])
             self._stack = StackedModel(self._trainer.model, *self._memory[:, :clients])
         return self._stack
+
+    def scratch(self, clients: int) -> Tensor:
+        """[K, P] of memory for whoever wants it between runs."""
+        return self.stack_of(clients).gradient
 
     def train(self, server: Server, tasks: Sequence[ClientTask], clients: Sequence[Client]) -> StackedRun:
         self._trainer.model.vector.copy_(server.model)  # the teacher
@@ -103,7 +107,10 @@ class _GroupRun:
                     raise Interrupted("stopped")
                 losses.append(self._step.run(x, y, rows, rate))
         mask = send(torch.from_numpy(active), self._targets.device).flatten(0, 1).T
-        return StackedRun(self._stack.vector, torch.stack(losses, 1), mask, samples.epochs * samples.sizes)
+        ends = self._stack.vector
+        change = torch.sub(ends, self._server.model, out=self._stack.gradient)
+        distances = torch.linalg.vector_norm(change, dim=1)
+        return StackedRun(ends, torch.stack(losses, 1), mask, samples.epochs * samples.sizes, distances)
 
     def _active(self) -> np.ndarray:
         """[E, batches, K]: who has a batch."""

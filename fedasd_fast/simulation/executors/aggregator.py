@@ -43,7 +43,6 @@ class Aggregator:
         clients: CohortClients,
         run: StackedRun,
         states: dict[str, Tensor],  # [K, P] each
-        distances: Tensor,  # [K]
         scratch: Tensor,  # [K, P]
     ) -> None:
         """What `add` does, for K clients at once: sums of integers have the same bits in any grouping."""
@@ -63,5 +62,5 @@ class Aggregator:
         self._records.write_cohort(tasks.clients, {**states, "upload": ends})
         steps = run.active.sum(1)
         losses = run.losses.double().where(run.active, 0.0).sum(1) / steps
-        numbers = [column.cpu().numpy() for column in (steps, losses, distances)]
+        numbers = [column.cpu().numpy() for column in (steps, losses, run.distances)]
         sums.reports.add(tasks.clients, numbers[0], run.samples, *numbers[1:])

@@ -46,12 +46,16 @@ class Candidate:
     workers: int
     parallelism: Parallelism
     seconds: float  # a round
+    op: bool = False  # clients at once are trained by the whole-client op
 
     def __str__(self) -> str:
         """`2 workers, stacked, 16 clients at a time, about 0.02 s a round`."""
         at_once = self.parallelism.clients_at_once
         parts = [plural(self.workers, "worker")] if self.workers > 1 else []
-        parts += ["stacked", f"{at_once} clients at a time"] if at_once > 1 else ["one client at a time"]
+        if at_once > 1:
+            parts += ["whole-client op"] if self.op else ["stacked", f"{at_once} clients at a time"]
+        else:
+            parts.append("one client at a time")
         return ", ".join([*parts, f"about {self.seconds:.2g} s a round"])
 
     @property
@@ -63,6 +67,8 @@ class Candidate:
 
     def config(self, config: Config) -> Config:
         at_once, threads = self.parallelism.clients_at_once, self.parallelism.threads
+        if self.op and self.workers == 1:
+            threads = config.threads  # the op takes all cores, unless told; the rest of a round is as fast on one
         return config.replace(executor=self.executor, clients_at_once=at_once, threads=threads)
 
 
@@ -103,14 +109,16 @@ def _candidates(context: Context, stopwatch: _Stopwatch) -> Iterator[Candidate]:
     if stack > 1 and len(cohort) > 1:
         together = Parallelism(threads, stack)
         timed.append((stack, stopwatch.round_seconds(cohort[:stack], together)))
-        yield Candidate("stacked", 1, together, timed[-1][1])
+        yield Candidate("stacked", 1, together, timed[-1][1], context.chain is not None)
+    if context.chain and stack > 1 and config.workers <= 1:  # the op uses all cores: workers would only add messages
+        return
     workers = _workers(context, threads)
     for at_once, seconds in timed if workers > 1 else ():
         turns = math.ceil(len(cohort) / (at_once * workers))  # each worker takes as many groups, all of a size
         even = math.ceil(len(cohort) / (turns * workers)) if at_once > 1 else 1
         part = min(1.0, turns * even / len(cohort))
         expected = _WORKER_SLOWDOWN * seconds * part + _MESSAGE_SECONDS
-        yield Candidate("processes", workers, Parallelism(threads, even), expected)
+        yield Candidate("processes", workers, Parallelism(threads, even), expected, context.chain is not None)
 
 
 def _fits(context: Context, candidate: Candidate) -> bool:
@@ -127,7 +135,7 @@ def _stack_size(context: Context) -> int:
         return 1
     if worth_threads(context.step_flops) and not model.vector.is_cuda:
         return 1
-    return clients_that_fit(model, context.experiment.data)
+    return clients_that_fit(model, context.experiment.data, context.chain is not None)
 
 
 def _workers(context: Context, threads: int) -> int:

@@ -14,6 +14,7 @@ from torch import Tensor
 from ...algorithms import Server
 from ..aggregation import fixed_point
 from ..aggregation.sums import Sums
+from ..client.chain_trainer import ChainTrainer
 from ..client.cohort_clients import CohortClients, cohort_finish
 from ..client.stacked_trainer import StackedRun, StackedTrainer
 from ..client.update import checked_update
@@ -26,7 +27,8 @@ from .in_process import InProcessExecutor
 class StackedExecutor(InProcessExecutor):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._trainer = StackedTrainer(context.trainer)
+        chain = context.chain
+        self._trainer = StackedTrainer(context.trainer) if chain is None else ChainTrainer(context.trainer, chain)
 
     def train_group(self, server: Server, group: Sequence[ClientTask], sums: Sums) -> None:
         experiment, like = self.context.experiment, self.context.initial
@@ -39,12 +41,14 @@ class StackedExecutor(InProcessExecutor):
             raise
         except Exception:  # of one operation for all, which does not say whose it was: one after the other, then
             for task in group:
-                self.train_one(server, task, sums)
+                if self.context.chain is None or len(group) == 1:
+                    self.train_one(server, task, sums)
+                else:  # the others have the bits that they would have had in the group
+                    self.train_group(server, [task], sums)
             return
-        scratch = self._trainer.stack_of(len(group)).gradient
-        distances = torch.linalg.vector_norm(torch.sub(run.ends, server.model, out=scratch), dim=1)
-        if _all_usable(server, run, states, distances):
-            self._aggregator.add_stacked(sums, server, tasks, clients, run, states, distances, scratch)
+        if _all_usable(server, run, states):
+            scratch = self._trainer.scratch(len(group))
+            self._aggregator.add_stacked(sums, server, tasks, clients, run, states, scratch)
             return
         for k, task in enumerate(group):
             with self.dropping(task, sums):
@@ -53,12 +57,12 @@ class StackedExecutor(InProcessExecutor):
                 self._aggregator.add(sums, server, task, update)
 
 
-def _all_usable(server: Server, run: StackedRun, states: dict[str, Tensor], distances: Tensor) -> bool:
+def _all_usable(server: Server, run: StackedRun, states: dict[str, Tensor]) -> bool:
     """Whether all went well, as far as can be told at a glance: else each client is looked at on its own.
 
     No entry of a model is larger than the largest of the server's and the distance from it together.
     """
     checks = [run.losses.where(run.active, 0.0).isfinite().all()]
-    checks.append((distances + server.model.abs().max() < fixed_point.LIMIT).all())  # false for NaN
+    checks.append((run.distances + server.model.abs().max() < fixed_point.LIMIT).all())  # false for NaN
     checks += [state.abs().max() < fixed_point.LIMIT for state in states.values()]
     return bool(torch.stack(checks).all())

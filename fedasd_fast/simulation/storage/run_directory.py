@@ -89,15 +89,16 @@ class RunDirectory:
                 "directory"
             )
 
-    def begin(self, config: Config) -> None:
+    def begin(self, config: Config, training: str = "") -> None:
         self.refuse_a_run()  # again, under the lock
-        self.save(config, 0)
+        self.save(config, 0, training)
 
-    def save(self, config: Config, round: int) -> None:
-        """With what the rounds from here on are run: settings and versions.  Rounds done keep their versions."""
+    def save(self, config: Config, round: int, training: str = "") -> None:
+        """With what the rounds from here on are run: settings, versions, and how clients are trained, in words.  Rounds
+        done keep their versions."""
         self.write("config.yaml", (config.to_yaml() + _END).encode())
         before = [row for row in self._rows("versions.jsonl", replacing=True) if row["round"] < round]
-        now = {"round": round, **versions()}
+        now = {"round": round, **versions()} | ({"training": training} if training else {})
         if not before or {**before[-1], "round": round} != now:
             before.append(now)
         self.write("versions.jsonl", jsonl.dump(before))
@@ -205,7 +206,7 @@ class RankDirectory(RunDirectory):
         os.close(self._descriptor)
         self._identity = None
 
-    def begin(self, config: Config) -> None: ...
+    def begin(self, config: Config, training: str = "") -> None: ...
 
     def write(self, name: str, data: bytes | memoryview) -> None: ...
 

@@ -29,13 +29,16 @@ def resolved(monkeypatch: pytest.MonkeyPatch, one: float, many: float, cores: in
 
     monkeypatch.setattr(autotune._Stopwatch, "round_seconds", round_seconds)
     monkeypatch.setattr("fedasd_fast.simulation.context.cores", lambda: cores)
-    context = build_context(small_config(executor="auto", clients=120, participation=0.4, sampling="fixed", **changes))
+    settings = {"executor": "auto", "clients": 120, "participation": 0.4, "sampling": "fixed", "client_op": "off"}
+    context = build_context(small_config(**(settings | changes)))
     config, text = autotune.choose_executor(context)
     assert description(config) in text
     return config
 
 
 def description(config: Any) -> str:
+    if config.clients_at_once > 1 and config.client_op == "auto":
+        return "whole-client op"
     return f"stacked, {config.clients_at_once} clients" if config.clients_at_once > 1 else "one client at a time"
 
 
@@ -68,6 +71,14 @@ def test_the_fastest_way(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (slow.executor, slow.clients_at_once, slow.threads) == ("processes", 1, 1)
     alike = resolved(monkeypatch, one=0.1, many=0.099, rounds=5)
     assert alike.executor == "serial"
+
+
+def test_the_whole_client_op_needs_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It uses all cores itself, and takes the whole cohort in one call."""
+    found = resolved(monkeypatch, one=10.0, many=2.0, rounds=1000, client_op="auto")
+    assert (found.executor, found.clients_at_once, found.threads) == ("stacked", 120, 0)
+    asked = resolved(monkeypatch, one=10.0, many=2.0, rounds=1000, client_op="auto", workers=2)
+    assert (asked.executor, asked.clients_at_once) == ("processes", 24)
 
 
 def test_large_steps_share_their_threads_or_their_clients(monkeypatch: pytest.MonkeyPatch) -> None:
