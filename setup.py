@@ -69,6 +69,7 @@ def extension() -> CppExtension:
     # -fopenmp only when compiling: at::parallel_for then runs on the OpenMP library torch has already
     # loaded.  Linking another one would give two thread pools that fight for the cores.
     flags = ["-Wall", "-Wextra", "-Wno-psabi", "-fopenmp"]
+    flags.append("-fno-math-errno")  # else a loop that takes square roots is not vectorised
     flags += ["-O0", "-g"] if flag("DEBUG") else ["-O3", "-g0"]
     flags += [f"-isystem{path}" for path in include_paths()]  # warnings are about our code only
     common = {

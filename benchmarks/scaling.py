@@ -150,9 +150,9 @@ def training(setting: dict[str, Any], cohorts: tuple[int, ...], repeats: int) ->
     tasks = client_tasks(context.experiment, 0)
     seconds = []
     for cohort in cohorts:
-        part = [replace(task, weight=1 / cohort) for task in tasks[:cohort]]
+        part = replace(tasks[:cohort], weights=np.full(cohort, 1 / cohort))
         seconds.append(best(lambda part=part: (executor.run(server, part), context.records.rollback()), repeats))  # type: ignore[misc]
-    return seconds, local_steps(context.experiment, tasks[0]) * context.step_flops
+    return seconds, int(local_steps(context.experiment, tasks[:1])[0]) * context.step_flops
 
 
 def state_io(parameters: int, repeats: int) -> tuple[float, float]:

@@ -91,6 +91,7 @@ class Config:
     checkpoint_every: int = 5
     on_client_error: Literal["abort", "drop"] = "abort"
     seed: int = 0
+    random_streams: Literal[1, 2] = 2  # version of the random numbers; see from_saved
     dtype: Literal["float32", "float64"] = "float32"
     device: str = "cpu"
     cuda_graph: bool = False  # the local step is recorded once and replayed as a CUDA graph
@@ -173,9 +174,27 @@ def from_dict(values: Mapping[str, Any]) -> Config:
     return build(Config, values)
 
 
+# What settings mean that a saved configuration lacks because they came later, where it is not their default.
+BEFORE = {"random_streams": 1, "client_op": "off"}
+
+
+def from_saved(values: Mapping[str, Any]) -> Config:
+    """The configuration of a run, as this version or an older one saved it."""
+    return from_dict({**BEFORE, **values} if isinstance(values, Mapping) else values)
+
+
 def from_yaml(path: str | Path) -> Config:
+    return from_dict(_read(path))
+
+
+def from_saved_yaml(path: str | Path) -> Config:
+    """Of the config.yaml of a run directory."""
+    return from_saved(_read(path))
+
+
+def _read(path: str | Path) -> Any:
     values = safe_yaml.load(read_bounded(Path(path), safe_yaml.MAX_BYTES), str(path))
-    return from_dict({} if values is None else values)
+    return {} if values is None else values
 
 
 def parse_overrides(words: Iterable[str]) -> dict[str, Any]:

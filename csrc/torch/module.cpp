@@ -14,6 +14,7 @@
 #include "chain.h"
 #include "op_handle.h"
 #include "ops.h"
+#include "random.h"
 #include "update.h"
 
 namespace {
@@ -180,6 +181,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("build_info", build_info, "How this library was built, and what it uses on this CPU.");
   m.def("select_cpu_capability", [](const std::string& name) { return fedasd::cpu::select_kernels(name.c_str()); },
         pybind11::arg("name"), "Choose 'avx512', 'avx2' or 'generic'; False where this CPU does not have it.");
+  fedasd::define_random(m);
   m.def("set_training_stop", set_training_stop, pybind11::arg("stop"),
         "A function without arguments that train_clients asks now and then: True ends it with an error; None: nobody.");
   if (PyModule_AddFunctions(m.ptr(), fast_calls) != 0) throw pybind11::error_already_set();

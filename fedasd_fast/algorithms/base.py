@@ -45,7 +45,7 @@ class Correction:
 
     quadratic: float = 0.0  # a
     linear: Tensor | None = None  # v [P]
-    decay: float = 0.0  # added after clipping, as by the SGD of the authors' code
+    decay: float | Tensor = 0.0  # added after clipping, as by the SGD of the authors' code; of K clients [K, 1]
     rho: float = 0.0  # radius of the ascent step
     rho_epsilon: float = 1e-16  # rho g / (||g|| + epsilon)
 
@@ -63,11 +63,11 @@ class Server:
 
 @dataclass(frozen=True)
 class Client:
-    """A client at the start of its update."""
+    """A client at the start of its update, or all K clients of a cohort for methods whose hooks take them at once."""
 
-    id: int
-    relative_size: float  # n_k / mean n
-    state: Mapping[str, Tensor]  # [P] each, zeros at first
+    id: int  # -1 for K clients
+    relative_size: float | Tensor  # n_k / mean n; of K clients float64 [K, 1]
+    state: Mapping[str, Tensor]  # [P] each, zeros at first; of K clients [K, P]
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,7 @@ class Method:
     client_state: ClassVar[tuple[str, ...]] = ()  # vectors [P] that a client keeps from round to round
     server_state: ClassVar[tuple[str, ...]] = ()  # vectors [P] that the server keeps
     weighted: ClassVar[bool] = True  # by number of samples; else all clients equally
+    batched: ClassVar[bool] = True  # correction and finish, as they are here, take K clients at once: see batching.py
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -101,8 +102,8 @@ class Method:
         """What the method adds to the client's local step."""
         return Correction()
 
-    def finish(self, server: Server, client: Client, end: Tensor, steps: int) -> dict[str, Tensor]:
-        """The client's new state, after its `steps` local steps ended at `end` [P]."""
+    def finish(self, server: Server, client: Client, end: Tensor, steps: int | Tensor) -> dict[str, Tensor]:
+        """The client's new state, after its `steps` local steps ended at `end` [P]; of K clients [K, 1] and [K, P]."""
         return {}
 
     def weights(self, cohort: Cohort) -> np.ndarray:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from .base import Client, Correction, Method, Server
+from .batching import as_factor, quotient
 from .registry import register
 
 
@@ -21,13 +22,15 @@ class FedDyn(Method):
     client_state = ("h",)
     server_state = ("h",)  # mean of h_k over all clients
     weighted = False
+    batched = True
 
     def correction(self, server: Server, client: Client) -> Correction:
-        alpha = self.alpha / client.relative_size
-        return Correction(linear=(client.state["h"] - server.model).mul_(alpha), decay=alpha)
+        alpha = quotient(self.alpha, client.relative_size)
+        linear = client.state["h"] - server.model
+        return Correction(linear=linear.mul_(as_factor(alpha, linear)), decay=alpha)
 
-    def finish(self, server: Server, client: Client, end: Tensor, steps: int) -> dict[str, Tensor]:
-        return {"h": client.state["h"] + (end - server.model)}
+    def finish(self, server: Server, client: Client, end: Tensor, steps: int | Tensor) -> dict[str, Tensor]:
+        return {"h": (end - server.model).add_(client.state["h"])}
 
     def combine(self, server: Server, mean: Tensor, change: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         h = server.state["h"] + change["h"]

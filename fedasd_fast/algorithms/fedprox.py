@@ -11,5 +11,7 @@ from .registry import register
 class FedProx(Method):
     mu: float = 1e-4
 
+    batched = True
+
     def correction(self, server: Server, client: Client) -> Correction:
         return Correction(quadratic=self.mu, linear=server.model * -self.mu)

@@ -14,5 +14,7 @@ from .registry import register
 class FedSAM(Method):
     rho: float = 0.05
 
+    batched = True
+
     def correction(self, server: Server, client: Client) -> Correction:
         return Correction(rho=self.rho)

@@ -21,6 +21,8 @@ class FedSpeed(FedDyn):
     rho: float | None = None  # null: that of the variant
     variant: Literal["official", "paper"] = "official"
 
+    batched = True
+
     def correction(self, server: Server, client: Client) -> Correction:
         rho = _DEFAULTS[self.variant] if self.rho is None else self.rho
         return replace(super().correction(server, client), rho=rho, rho_epsilon=1e-7)

@@ -22,7 +22,7 @@ class Scaffold(Method):
     def correction(self, server: Server, client: Client) -> Correction:
         return Correction(linear=server.state["c"].to(server.model.dtype) - client.state["c"])
 
-    def finish(self, server: Server, client: Client, end: Tensor, steps: int) -> dict[str, Tensor]:
+    def finish(self, server: Server, client: Client, end: Tensor, steps: int | Tensor) -> dict[str, Tensor]:
         drift = (server.model - end) / (steps * server.lr)
         return {"c": client.state["c"] - server.state["c"].to(end.dtype) + drift}
 

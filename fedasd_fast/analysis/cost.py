@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..algorithms import Client, Server
@@ -116,9 +117,9 @@ def mean_epochs(config: Config, row: Mapping[str, Any]) -> float:
     if not config.failures.stragglers:
         return float(config.local_epochs)
     round, failed = int(row["round"]) - 1, row.get("failed", {})
-    epochs = [local_epochs(config, round, int(k)) for k in participants(config, round) if str(k) not in failed]
-    trained = [e for e in epochs if e > 0]
-    return sum(trained) / len(trained)
+    clients = np.array([k for k in participants(config, round) if str(k) not in failed])
+    epochs = local_epochs(config, round, clients)
+    return float(epochs[epochs > 0].mean())
 
 
 def _gradients_per_step(config: Config) -> int:

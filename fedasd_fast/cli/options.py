@@ -12,7 +12,7 @@ from ..common import dotted, safe_yaml
 from ..common.code_trust import require_trust
 from ..common.files import read_bounded
 from ..common.schema import ConfigError, merge
-from ..config import Config, from_yaml, parse_overrides
+from ..config import Config, from_saved_yaml, from_yaml, parse_overrides
 
 T = TypeVar("T")
 
@@ -57,7 +57,8 @@ def configuration(arguments: argparse.Namespace, **changes: Any) -> Config:
         own = {"name": file.stem, **{key: value for key, value in values.items() if key != "base"}}
         config = presets.load(base, merge(own, overrides))
     else:
-        config = from_yaml(file)
+        saved = (file.parent / "metrics.jsonl").is_file()  # by a run, perhaps of an older version
+        config = from_saved_yaml(file) if saved else from_yaml(file)
         if config.name == Config.name:
             config = config.replace(name=file.stem)
         config = config.replace(**overrides)

@@ -50,6 +50,8 @@ MEANINGS = {
     "checkpoint_every": "Rounds between checkpoints.",
     "on_client_error": "abort: the run stops when a client's training fails; drop: it goes on without that client.",
     "seed": "Of everything random: partition, initial parameters, sampling, order of samples, augmentation.",
+    "random_streams": "Version of the random numbers. 2: orders of samples, failures and synthetic samples are drawn "
+    "for a whole cohort at once; 1: client by client, as in runs that were saved without this setting.",
     "dtype": "Type of parameters and arithmetic.",
     "device": "Where training runs: cpu, cuda, cuda:1.",
     "cuda_graph": "The local step is recorded once and replayed as a CUDA graph.",

@@ -8,12 +8,13 @@ take too much of the device, are sent client by client.
 from __future__ import annotations
 
 import logging
-from itertools import accumulate
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from .federated import FederatedData, PartitionedData, Samples
+from .federated import FederatedData, PartitionedData, Samples, consecutive
 from .host_to_device import send
 
 _log = logging.getLogger(__name__)
@@ -47,18 +48,30 @@ class DeviceData(FederatedData):
         train, rows = host.dataset.train, host.all_rows
         if self._fits("the training data", train.nbytes // max(len(train), 1) * len(rows), room):
             self._train = Samples(_gathered(train.inputs, rows, device), _gathered(train.targets, rows, device))
-            self._ends = list(accumulate(host.sizes.tolist()))
+            self._ends = np.cumsum(host.sizes.numpy())
 
     def client(self, k: int) -> Samples:
         if self._train is None:
             samples = self._host.client(k)
             return Samples(send(samples.inputs, self._device), send(samples.targets, self._device))
         self._check_client(k)
-        part = slice(self._ends[k - 1] if k else 0, self._ends[k])
+        part = slice(int(self._ends[k] - self.sizes[k]), int(self._ends[k]))
         return Samples(self._train.inputs[part], self._train.targets[part])
+
+    def cohort(self, clients: NDArray[np.int64]) -> Samples:
+        if self._train is None:
+            samples = self._host.cohort(clients)
+            return Samples(send(samples.inputs, self._device), send(samples.targets, self._device))
+        self._check_clients(clients)
+        sizes = self.sizes.numpy()[clients]
+        rows = send(torch.from_numpy(consecutive(self._ends[clients] - sizes, sizes)), self._device)
+        return Samples(self._train.inputs.index_select(0, rows), self._train.targets.index_select(0, rows))
 
     def label_counts(self, k: int) -> Tensor:
         return self._host.label_counts(k)
+
+    def cohort_label_counts(self, clients: NDArray[np.int64]) -> Tensor:
+        return self._host.cohort_label_counts(clients)
 
     @property
     def nbytes(self) -> int:

@@ -1,7 +1,8 @@
 """Federated data: the samples of each client, and the common test set.
 
 A population may be far larger than memory: only `sizes` has an entry for every client, and `client(k)` gathers or
-generates the samples of one client when they are needed.  It is a function of k alone, so it is thread-safe.
+generates the samples of one client when they are needed, `cohort(clients)` those of many in one go.  They are functions
+of the clients alone, so they are thread-safe.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -94,6 +96,11 @@ class FederatedData(ABC):
     def client(self, k: int) -> Samples:
         """The training samples of client k, always the same ones in the same order."""
 
+    def cohort(self, clients: NDArray[np.int64]) -> Samples:
+        """The training samples of all these clients, one after the other."""
+        parts = [self.client(int(k)) for k in clients]
+        return Samples(torch.cat([part.inputs for part in parts]), torch.cat([part.targets for part in parts]))
+
     @property
     def num_clients(self) -> int:
         return len(self.sizes)
@@ -111,9 +118,22 @@ class FederatedData(ABC):
         """How many samples of each class client k has: int64 [num_classes]."""
         return torch.bincount(self.client(k).targets, minlength=self.num_classes)
 
+    def cohort_label_counts(self, clients: NDArray[np.int64]) -> Tensor:
+        """How many samples of each class each of these clients has: int64 [len(clients), num_classes]."""
+        return torch.stack([self.label_counts(int(k)) for k in clients])
+
     def _check_client(self, k: int) -> None:
         if not 0 <= k < len(self.sizes):
             raise IndexError(f"client {k} of {self.name}; expected 0 .. {len(self.sizes) - 1}")
+
+    def _has_own(self, cls: type[FederatedData], *methods: str) -> bool:
+        """Whether a subclass of `cls` replaces one of these, so that `cls` must not answer for cohorts without it."""
+        return any(getattr(type(self), name) is not getattr(cls, name) for name in methods)
+
+    def _check_clients(self, clients: NDArray[np.int64]) -> None:
+        if len(clients):
+            self._check_client(int(clients.min()))
+            self._check_client(int(clients.max()))
 
 
 class PartitionedData(FederatedData):
@@ -151,6 +171,23 @@ class PartitionedData(FederatedData):
         end = int(self._ends[k])
         return self._rows[end - int(self.sizes[k]) : end]
 
+    def cohort(self, clients: NDArray[np.int64]) -> Samples:
+        if self._has_own(PartitionedData, "client"):
+            return super().cohort(clients)
+        rows, train = self._cohort_rows(clients), self.dataset.train
+        return Samples(train.inputs.index_select(0, rows), train.targets.index_select(0, rows))
+
+    def cohort_label_counts(self, clients: NDArray[np.int64]) -> Tensor:
+        if self._has_own(PartitionedData, "client", "label_counts"):
+            return super().cohort_label_counts(clients)
+        labels = self.dataset.train.targets.index_select(0, self._cohort_rows(clients))
+        return count_labels(labels, self.sizes[torch.from_numpy(clients)], self.num_classes)
+
+    def _cohort_rows(self, clients: NDArray[np.int64]) -> Tensor:
+        self._check_clients(clients)
+        sizes = self.sizes.numpy()[clients]
+        return self._rows[torch.from_numpy(consecutive(self._ends[clients] - sizes, sizes))]
+
     @property
     def all_rows(self) -> Tensor:
         """The rows of all clients, one client after the other."""
@@ -162,6 +199,20 @@ class PartitionedData(FederatedData):
     @property
     def nbytes(self) -> int:
         return self.dataset.train.nbytes + self.test.nbytes + self._rows.nbytes + self.sizes.nbytes + self._ends.nbytes
+
+
+def consecutive(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """start, start + 1, .. of every length, one after the other: [sum of lengths]."""
+    ends = np.cumsum(lengths)
+    shifts = np.repeat(starts - (ends - lengths), lengths)
+    return shifts + np.arange(len(shifts))
+
+
+def count_labels(labels: Tensor, sizes: Tensor, num_classes: int) -> Tensor:
+    """Label counts [K, num_classes] of K clients with `sizes` labels each, one client after the other."""
+    owners = torch.arange(len(sizes), device=labels.device).repeat_interleave(sizes.to(labels.device))
+    counts = torch.bincount(owners * num_classes + labels, minlength=len(sizes) * num_classes)
+    return counts.view(len(sizes), num_classes)
 
 
 def _require(condition: bool, message: str) -> None:

@@ -60,7 +60,9 @@ def federate(config: Config, *, progress: Progress | None = None) -> FederatedDa
             raise ConfigError(
                 f"dataset_args = {config.dataset_args} with dataset = synthetic; use its settings synthetic.* instead"
             )
-        return SyntheticData(config.synthetic, config.clients, config.partition, config.seed, config.size_sigma)
+        return SyntheticData(
+            config.synthetic, config.clients, config.partition, config.seed, config.size_sigma, config.random_streams
+        )
     dataset = load_dataset(config.dataset, config.data_dir, progress=progress, **config.dataset_args)
     if config.partition == "natural" and dataset.users is None:
         raise ConfigError(

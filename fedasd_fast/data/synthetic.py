@@ -1,8 +1,11 @@
 """Synthetic data for any number of clients, classes and dimensions, generated on demand.
 
 Every class is a mixture of Gaussians around its own centres.  A client's samples are a function of the seed and the
-client's number only, so only its size is stored, and a million clients take a few megabytes.  The samples of the first
-clients to train are kept while there is room: generating them takes longer than a small network's local step.
+client's number only, so only its size is stored, and a million clients take a few megabytes.
+
+Version 2 of the random numbers makes the samples of a whole cohort in one call (synthetic_samples.py).  With version 1,
+client by client, the samples of the first clients to train are kept while there is room: generating them takes longer
+than a small network's local step.
 """
 
 from __future__ import annotations
@@ -16,10 +19,12 @@ from numpy.typing import NDArray
 from ..common.randomness import Stream, generator
 from ..common.schema import ConfigError
 from ..config import Synthetic
-from .federated import FederatedData, Samples
+from .federated import FederatedData, Samples, count_labels
 from .partition import client_sizes, log_dirichlet, parse_spec
+from .synthetic_samples import SyntheticPopulation
 
 CENTRES, CLIENTS, TEST, SIZES = range(4)  # sub-streams of Stream.SYNTHETIC; part of every saved result
+_MIN_DELTA = 1e-300  # smaller values have the same effect, and would overflow even logarithms
 _KEPT_BYTES = 64 * 2**20
 
 
@@ -28,8 +33,15 @@ class SyntheticData(FederatedData):
     classes for shards_<n>, and uniform over all for iid."""
 
     def __init__(
-        self, settings: Synthetic, clients: int, partition_spec: str, seed: int, size_sigma: float = 0.0
+        self,
+        settings: Synthetic,
+        clients: int,
+        partition_spec: str,
+        seed: int,
+        size_sigma: float = 0.0,
+        random_streams: int = 2,
     ) -> None:
+        """`random_streams`: version of the random numbers, as in Config."""
         self._kind, self._value = parse_spec(partition_spec)
         if self._kind == "natural":
             raise ConfigError(
@@ -51,10 +63,17 @@ class SyntheticData(FederatedData):
         self._centres = centres * np.float32(settings.separation)
         samples = clients * settings.samples_per_client
         self.sizes = torch.from_numpy(client_sizes(samples, clients, size_sigma, self._rng(SIZES)))
+        self._population: SyntheticPopulation | None = None
+        if random_streams != 1:
+            value = max(self._value, _MIN_DELTA)
+            sizes = settings.classes, settings.modes, settings.noise
+            self._population = SyntheticPopulation(seed, self._kind, value, *sizes, self._centres)
         # The test set has every class equally often.
         self.test = self._draw(np.arange(settings.test_samples) % settings.classes, self._rng(TEST))
 
     def client(self, k: int) -> Samples:
+        if self._population:
+            return self._generated(self._population, np.array([k]))
         if k in self._kept:
             return self._kept[k]
         self._check_client(k)
@@ -65,7 +84,19 @@ class SyntheticData(FederatedData):
             self._kept_bytes += samples.nbytes
         return samples
 
+    def cohort(self, clients: NDArray[np.int64]) -> Samples:
+        if not self._population or self._has_own(SyntheticData, "client"):
+            return super().cohort(clients)
+        return self._generated(self._population, clients)
+
+    def cohort_label_counts(self, clients: NDArray[np.int64]) -> torch.Tensor:
+        if not self._population or self._has_own(SyntheticData, "client", "label_counts"):
+            return super().cohort_label_counts(clients)
+        return self._counted(self._population, clients)
+
     def label_counts(self, k: int) -> torch.Tensor:
+        if self._population:
+            return self._counted(self._population, np.array([k]))[0]
         self._check_client(k)
         labels = self._labels(k, self._rng(CLIENTS, k))
         return torch.from_numpy(np.bincount(labels, minlength=self.num_classes))
@@ -73,6 +104,17 @@ class SyntheticData(FederatedData):
     @property
     def nbytes(self) -> int:
         return self.test.nbytes + self.sizes.nbytes + self._centres.nbytes + self._kept_bytes
+
+    def _generated(self, population: SyntheticPopulation, clients: NDArray[np.int64]) -> Samples:
+        self._check_clients(clients)
+        inputs, labels = population.samples(clients, self.sizes.numpy()[clients])
+        return Samples(torch.from_numpy(inputs).view(-1, *self.input_shape), torch.from_numpy(labels))
+
+    def _counted(self, population: SyntheticPopulation, clients: NDArray[np.int64]) -> torch.Tensor:
+        self._check_clients(clients)
+        sizes = self.sizes.numpy()[clients]
+        labels = torch.from_numpy(population.labels(clients, sizes))
+        return count_labels(labels, torch.from_numpy(sizes), self.num_classes)
 
     def _rng(self, part: int, k: int = 0) -> np.random.Generator:
         return generator(self._seed, Stream.SYNTHETIC, part, k)

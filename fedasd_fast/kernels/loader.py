@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-_REQUIRED_FUNCTIONS = ("asd_objective", "asd_loss_and_grad", "local_step_", "ascend_", "accumulate_", "train_clients")
+_REQUIRED_FUNCTIONS = ("asd_objective", "asd_loss_and_grad", "local_step_", "ascend_", "accumulate_", "train_clients",
+                       "epoch_orders", "synthetic_samples")  # fmt: skip
 _REBUILD_ADVICE = "rebuild it in this environment with `pip install --no-build-isolation --force-reinstall --no-deps .`"
 
 

@@ -37,10 +37,10 @@ Overrides = Sequence[str] | Mapping[str, Any]
 
 _FIRST_NAMES = ("quickstart", "digits", "cifar100-500clients")
 _NUMBER_KEYS = ("mean", "std", "top_eigenvalue", "trace", "note", "compares")
-# Settings of where and how a run is computed, and its seed: the experiment is the same whatever they are.
-_INCIDENTAL_SETTINGS = {"name", "seed", "eval_every", "eval_models", "eval_batch_size", "checkpoint_every",
-                        "on_client_error", "device", "executor", "workers", "clients_at_once", "threads", "data_dir",
-                        "out"}  # fmt: skip
+# Settings of where and how a run is computed, and of its randomness: the experiment is the same whatever they are.
+_INCIDENTAL_SETTINGS = {"name", "seed", "random_streams", "eval_every", "eval_models", "eval_batch_size",
+                        "checkpoint_every", "on_client_error", "device", "executor", "workers", "clients_at_once",
+                        "client_op", "threads", "data_dir", "out"}  # fmt: skip
 # A run that differs from the paper in these only may still be plotted with the paper's number.
 _COMPARABLE_SETTINGS = {"rounds", "augment", "teacher", "sampling"}
 
@@ -133,9 +133,9 @@ def headline_model(config: Config) -> str:
 
 
 def essential_settings(config: Config) -> dict[str, Any]:
-    """What the result depends on, and the seed: two runs that agree in it are the same run."""
-    settings = config.to_dict()
-    return {key: value for key, value in settings.items() if key in ("name", "seed") or key not in _INCIDENTAL_SETTINGS}
+    """What the result depends on, and what is random in it: two runs that agree in it are the same run."""
+    needed = {"name", "seed", "random_streams"}
+    return {key: value for key, value in config.to_dict().items() if key in needed or key not in _INCIDENTAL_SETTINGS}
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:

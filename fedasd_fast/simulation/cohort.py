@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import overload
 
 import numpy as np
 
@@ -21,18 +22,52 @@ class ClientTask:
     weight: float  # of its model in the mean; the weights of a round sum to 1
 
 
-def client_tasks(experiment: Experiment, round: int) -> list[ClientTask]:
+@dataclass(frozen=True, eq=False)
+class CohortTasks(Sequence[ClientTask]):
+    """The tasks of many clients, as arrays: a sequence of tasks that costs nothing for each of them."""
+
+    clients: np.ndarray  # int64 [m]
+    epochs: np.ndarray  # int64 [m]
+    weights: np.ndarray  # float64 [m]
+
+    @classmethod
+    def of(cls, tasks: Sequence[ClientTask]) -> CohortTasks:
+        if isinstance(tasks, CohortTasks):
+            return tasks
+        columns = [[getattr(task, name) for task in tasks] for name in ("client", "epochs", "weight")]
+        return cls(np.array(columns[0], np.int64), np.array(columns[1], np.int64), np.array(columns[2], np.float64))
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    @overload
+    def __getitem__(self, which: int) -> ClientTask: ...
+    @overload
+    def __getitem__(self, which: slice | np.ndarray) -> CohortTasks: ...
+    def __getitem__(self, which: int | slice | np.ndarray) -> ClientTask | CohortTasks:
+        if isinstance(which, int):
+            return ClientTask(int(self.clients[which]), int(self.epochs[which]), float(self.weights[which]))
+        return CohortTasks(self.clients[which], self.epochs[which], self.weights[which])
+
+    def __iter__(self) -> Iterator[ClientTask]:
+        return map(ClientTask, self.clients.tolist(), self.epochs.tolist(), self.weights.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CohortTasks) and list(self) == list(other)
+
+
+def client_tasks(experiment: Experiment, round: int) -> CohortTasks:
     """The round's clients that will return a model; those that drop out are left out."""
     config, data, method = experiment.config, experiment.data, experiment.method
     sampled = sampling.participants(config, round)
-    epochs = np.array([sampling.local_epochs(config, round, int(k)) for k in sampled])
+    epochs = sampling.local_epochs(config, round, sampled)
     clients = sampled[epochs > 0]
     if not len(clients):
-        return []
+        return CohortTasks.of([])
     sizes = data.sizes.numpy()
 
     def label_proportions(of: np.ndarray) -> np.ndarray:
-        proportions: np.ndarray = np.stack([data.label_counts(int(k)).numpy() / sizes[k] for k in of])
+        proportions: np.ndarray = data.cohort_label_counts(of).numpy() / sizes[of][:, None]
         return proportions
 
     weights = method.weights(Cohort(clients, sizes[clients], sizes, label_proportions))
@@ -40,15 +75,27 @@ def client_tasks(experiment: Experiment, round: int) -> list[ClientTask]:
         raise SimulationError(
             f"{type(method).__name__} gave its participants the weights {weights}; expected 0 or more, and not all 0"
         )
-    weights = weights / weights.sum()
-    return [ClientTask(int(k), int(e), float(w)) for k, e, w in zip(clients, epochs[epochs > 0], weights, strict=True)]
+    return CohortTasks(clients, epochs[epochs > 0], weights / weights.sum())
 
 
-def local_steps(experiment: Experiment, task: ClientTask) -> int:
-    return task.epochs * -(-int(experiment.data.sizes[task.client]) // experiment.config.batch_size)
+def local_steps(experiment: Experiment, tasks: Sequence[ClientTask]) -> np.ndarray:
+    """[m] of each client."""
+    tasks = CohortTasks.of(tasks)
+    steps: np.ndarray = tasks.epochs * -(-experiment.data.sizes.numpy()[tasks.clients] // experiment.config.batch_size)
+    return steps
 
 
-def group_tasks(experiment: Experiment, tasks: Sequence[ClientTask], size: int) -> list[list[ClientTask]]:
+def group_steps(experiment: Experiment, groups: Sequence[Sequence[ClientTask]]) -> list[int]:
+    """Local steps of each group."""
+    if not groups or isinstance(groups[0], CohortTasks):
+        return [int(local_steps(experiment, group).sum()) for group in groups]
+    lengths = np.array([len(group) for group in groups])
+    steps = local_steps(experiment, [task for group in groups for task in group])
+    found: list[int] = np.add.reduceat(steps, np.cumsum(lengths) - lengths).tolist()
+    return found
+
+
+def group_tasks(experiment: Experiment, tasks: Sequence[ClientTask], size: int) -> Sequence[Sequence[ClientTask]]:
     """Groups of at most `size` clients with about as many samples each, which are trained together.
 
     They are a function of the round's tasks alone.  The last bits of a client's result depend on its group, so they are
@@ -56,7 +103,8 @@ def group_tasks(experiment: Experiment, tasks: Sequence[ClientTask], size: int) 
     """
     if size == 1:
         return [[task] for task in tasks]
-    by_size = sorted(tasks, key=lambda task: (-int(experiment.data.sizes[task.client]), task.client))
+    tasks = CohortTasks.of(tasks)
+    by_size = tasks[np.lexsort((tasks.clients, -experiment.data.sizes.numpy()[tasks.clients]))]
     number = -(-len(by_size) // size)
-    ends = [len(by_size) * i // number for i in range(number + 1)] if by_size else []
+    ends = [len(by_size) * i // number for i in range(number + 1)] if len(by_size) else []
     return [by_size[start:end] for start, end in pairwise(ends)]

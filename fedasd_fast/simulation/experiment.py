@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from ..algorithms import Method, Server
 from ..config import Config
 from ..data.federated import FederatedData
@@ -25,6 +27,18 @@ class Experiment:
     def relative_size(self, client: int) -> float:
         """n_k / mean n."""
         return float(self.data.sizes[client]) * self.data.num_clients / self.samples
+
+    def relative_sizes(self, clients: np.ndarray) -> np.ndarray:
+        """Of many clients: float64 [m]."""
+        sizes: np.ndarray = self.data.sizes.numpy()[clients] * float(self.data.num_clients) / self.samples
+        return sizes
+
+    def proportions(self, clients: np.ndarray) -> np.ndarray:
+        """Of many clients in the average over all: float64 [m]."""
+        if not self.method.weighted:
+            return np.full(len(clients), 1 / self.data.num_clients)
+        proportions: np.ndarray = self.data.sizes.numpy()[clients] / self.samples
+        return proportions
 
     def proportion(self, client: int) -> float:
         """The client's weight in the average over all clients."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..common import dotted, safe_yaml
-from ..config import Config, from_dict
+from ..config import Config, from_saved
 from . import state
 from .context import Context, Parallelism
 from .distributed.sharding import restore_records
@@ -21,8 +21,8 @@ _COMPARED_ELSEWHERE = {"inputs"}  # see inputs.py
 
 def check_same_settings(config: Config, saved: str) -> None:
     """Refuses to continue under settings that would give another result than the run began with."""
-    # Through Config: settings that came after the run began were what is now their default.
-    now, then = config.to_dict(), from_dict(safe_yaml.load(saved, "the configuration in the checkpoint")).to_dict()
+    # Through Config: settings that came after the run began were what from_saved makes of them.
+    now, then = config.to_dict(), from_saved(safe_yaml.load(saved, "the configuration in the checkpoint")).to_dict()
     free = _FREE_SETTINGS | _COMPARED_ELSEWHERE
     changed = [key for key in dotted.differences(now, then) if key.partition(".")[0] not in free]
     if changed:

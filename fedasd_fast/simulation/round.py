@@ -19,25 +19,25 @@ def run_round(experiment: Experiment, executor: Executor, state: State) -> tuple
     server = experiment.server(state)
     tasks = client_tasks(experiment, state.round)
     sums = executor.run(server, tasks)
-    reports = sorted((r for r in sums.reports if r.error is None), key=lambda r: r.client)
-    finished = {report.client for report in reports}
+    reports = sums.reports
+    finished, steps = reports.clients, reports.column("steps")
     metrics: dict[str, Any] = {
         "round": state.round + 1,
         "lr": server.lr,
         "client_updates": len(finished),
-        "steps": sum(report.steps for report in reports),
-        "samples": sum(report.samples for report in reports),
+        "steps": int(steps.sum()),
+        "samples": int(reports.column("samples").sum()),
     }
-    if failed := {str(r.client): r.error for r in sums.reports if r.error}:
-        metrics["failed"] = failed
+    if reports.errors:
+        metrics["failed"] = {str(client): error for client, error in reports.errors.items()}
     after: dict[str, Any] = {"round": state.round + 1}
     if sums.all_change is not None and state.all_change is not None:
         after["all_change"] = state.all_change + sums.all_change
-    weight = sum(task.weight for task in tasks if task.client in finished)
+    weight = sum(tasks.weights[np.isin(tasks.clients, finished)].tolist())  # one after the other, as always
     if weight == 0:  # no client returned a model that counts: nothing to combine
         return replace(state, **after), metrics
-    metrics["loss"] = float(np.average([r.loss for r in reports], weights=[r.steps for r in reports]))
-    metrics["client_distance"] = float(np.mean([r.distance for r in reports]))
+    metrics["loss"] = float(np.average(reports.column("loss"), weights=steps))
+    metrics["client_distance"] = float(reports.column("distance").mean())
     mean = fixed_point.to_float(sums.mean) / weight
     change = {name: fixed_point.to_float(total) for name, total in sums.change.items()}
     cloud, kept = experiment.method.combine(server, mean, change)

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from ..common.philox import below, client_words, fraction, stream_key
 from ..common.randomness import Stream, generator
 from ..config import Config
 
@@ -36,12 +37,25 @@ def _heads(coins: int, chance: float, rng: np.random.Generator) -> int:
     return 1 + int(rng.binomial(max(0, coins - 1 - first), chance))
 
 
-def local_epochs(config: Config, round: int, client: int) -> int:
-    """Epochs that this client trains for: 0 if it drops out, fewer than local_epochs if it straggles."""
-    failures = config.failures
+def local_epochs(config: Config, round: int, clients: np.ndarray) -> np.ndarray:
+    """[m] epochs that each client trains for: 0 if it drops out, fewer than local_epochs if it straggles."""
+    failures, most = config.failures, config.local_epochs
     if failures.dropout == 0 and failures.stragglers == 0:
-        return config.local_epochs
+        return np.full(len(clients), most)
+    if config.random_streams == 1:
+        drawn = [_failure(config, round, int(client)) for client in clients]
+        drops, straggles, fewer = (np.array(column) for column in zip(*drawn, strict=True))
+    else:
+        words = client_words(stream_key(config.seed, Stream.FAILURE), 0, 0, clients, round)
+        chances = fraction(words[:, :2])
+        drops, straggles = chances[:, 0] < failures.dropout, chances[:, 1] < failures.stragglers
+        fewer = 1 + below(max(1, most - 1), words[:, 2], words[:, 3])
+    epochs: np.ndarray = np.where(drops, 0, np.where(straggles, fewer, most))
+    return epochs
+
+
+def _failure(config: Config, round: int, client: int) -> tuple[bool, bool, int]:
+    """Of version 1: whether the client drops out, whether it straggles, and how many epochs it then trains for."""
     rng = generator(config.seed, Stream.FAILURE, round, client)
-    drops, straggles = rng.random(2) < (failures.dropout, failures.stragglers)
-    fewer = int(rng.integers(1, max(2, config.local_epochs)))
-    return 0 if drops else fewer if straggles else config.local_epochs
+    drops, straggles = rng.random(2) < (config.failures.dropout, config.failures.stragglers)
+    return bool(drops), bool(straggles), int(rng.integers(1, max(2, config.local_epochs)))

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from fedasd_fast.common.randomness import Stream, generator
 from fedasd_fast.config import Config
 from fedasd_fast.simulation import sampling
 
+from ..orders import epoch_order
 from .problem import CLASSES, FEATURES, Clients
 
 Array = np.ndarray
@@ -138,10 +138,9 @@ def simulate(config: Config, data: Clients, start: Array) -> Result:
         ends = []
         for k in members:
             w, velocity, steps = cloud.copy(), np.zeros(len(start)), 0
-            order = generator(config.seed, Stream.SHUFFLE, t, k)
             teacher = affine(cloud, xs[k])
-            for _ in range(config.local_epochs):
-                permutation = order.permutation(sizes[k])
+            for epoch in range(config.local_epochs):
+                permutation = epoch_order(config.seed, t, k, sizes[k], epoch)
                 for first in range(0, sizes[k], config.batch_size):
                     rows = permutation[first : first + config.batch_size]
 

@@ -16,10 +16,10 @@ from fedasd_fast.analysis.label_groups import label_groups
 from fedasd_fast.analysis.loaded_run import LoadedRun, load_run
 from fedasd_fast.analysis.plots.weights import weights_figure
 from fedasd_fast.analysis.weights import RELATIVE_EDGES, effective_number, histogram, weights
-from fedasd_fast.common.randomness import Stream, generator
 from fedasd_fast.simulation.errors import SimulationError
 from tests.analysis.with_config import with_config
 
+from ..orders import epoch_order
 from ..simulation.small_runs import files, small_config
 
 
@@ -60,7 +60,7 @@ def test_the_weights_are_those_of_the_loss(run: LoadedRun) -> None:
         cache = TeacherCache.build(module, samples.inputs, samples.targets, prior)
     (own,) = weights(run, clients=(k,)).clients
     assert own.effective == pytest.approx(effective_number(cache.log_weight.softmax(0)), rel=1e-5)
-    order = torch.from_numpy(generator(0, Stream.SHUFFLE, 3, k).permutation(16))  # of the round that would come next
+    order = torch.from_numpy(epoch_order(0, 3, k, 16))  # of the round that would come next
     expected = [effective_number(cache.log_weight[rows].softmax(0)) for rows in order.split(6)]
     assert own.batch_effective == pytest.approx(expected, rel=1e-5)
 

@@ -18,8 +18,9 @@ from benchmarks.peers.spec import Spec
 from benchmarks.peers.table import table
 from benchmarks.peers.workload import WORKLOADS, Workload, build_model, load_data, save_data
 from fedasd_fast import models
-from fedasd_fast.common.randomness import Stream, generator
 from fedasd_fast.simulation.sampling import participants
+
+from ..orders import epoch_order
 
 TINY = Workload("tiny", clients=6, samples=14, cohort=3, epochs=2, batch=5, shape=(8,), classes=4)
 
@@ -43,8 +44,8 @@ def test_the_plain_loop_does_what_ours_does(tmp_path, asd):
     config = config_of(workload, rounds, executor="serial", threads=1)
 
     def orders(number, client):
-        random = generator(config.seed, Stream.SHUFFLE, number, client)
-        return [torch.from_numpy(random.permutation(workload.samples)) for _ in range(workload.epochs)]
+        own = (epoch_order(config.seed, number, client, workload.samples, epoch) for epoch in range(workload.epochs))
+        return [torch.from_numpy(order) for order in own]
 
     loop = Loop(workload, data, lambda number: participants(config, number).tolist(), orders)
     result = fa.simulate(config, data=data_of(workload, data), model=build_model(workload))

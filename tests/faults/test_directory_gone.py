@@ -10,7 +10,7 @@ import pytest
 
 from fedasd_fast.callbacks import Callback
 from fedasd_fast.simulation import SimulationError, resume, simulate
-from fedasd_fast.simulation.storage import client_store
+from fedasd_fast.simulation.storage import record_chunks
 from tests.simulation.small_runs import assert_same, contents, small_config
 
 NOTICED = r"/run(/clients)? was moved or deleted while the run went on.*; if it was moved, continue it with"
@@ -44,7 +44,7 @@ class Harm(Callback):
     ("executor", "round"), [("serial", 0), ("serial", 3), ("serial", 4), ("serial", 7), ("processes", 3)]
 )
 def test_noticed(executor: str, how: str, round: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_store, "_CHUNK_BYTES", 3 * 293 * 4)  # new files all the time
+    monkeypatch.setattr(record_chunks, "_CHUNK_BYTES", 3 * 293 * 4)  # new files all the time
     run = tmp_path / "run"
     config = small_config(out=str(run), executor=executor, workers=2, threads=1)
     with pytest.raises(SimulationError, match=NOTICED):

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedasd_fast.common.randomness import Stream, generator
 from fedasd_fast.config import Config
 from fedasd_fast.data.federated import Samples
 from fedasd_fast.data.synthetic import SyntheticData
@@ -20,6 +19,7 @@ from fedasd_fast.simulation import ClientError, SimulationError, replay, resume,
 from fedasd_fast.simulation.client.trainer import LocalRun, Trainer
 from fedasd_fast.simulation.sampling import participants
 from fedasd_fast.simulation.storage import checkpoint
+from tests.orders import epoch_order
 from tests.simulation.small_runs import files, small_config, without_times
 
 BAD, SAMPLE = 1e30, 11  # the value that spoils, and the sample of the client that has it
@@ -66,7 +66,7 @@ def the_client(config: Config) -> int:
 
 def failing_step(config: Config, client: int) -> int:
     """1-based, by where the shuffle of its first epoch puts the sample."""
-    order = generator(config.seed, Stream.SHUFFLE, ROUND - 1, client).permutation(16)
+    order = epoch_order(config.seed, ROUND - 1, client, 16)
     return int(np.flatnonzero(order == SAMPLE)[0]) // config.batch_size + 1
 
 

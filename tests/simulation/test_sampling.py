@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedasd_fast.common.philox import client_words, stream_key
 from fedasd_fast.common.randomness import Stream, generator
 from fedasd_fast.config import Config, Failures
 from fedasd_fast.simulation import sampling
@@ -95,17 +96,23 @@ def test_a_tiny_share_does_not_loop_for_ever(monkeypatch: pytest.MonkeyPatch) ->
     assert len(sampling.participants(Config(clients=10, participation=1e-12), 0)) == 1
 
 
-def epochs(dropout: float, stragglers: float, local: int = 5, number: int = 3000) -> np.ndarray:
-    config = Config(failures=Failures(dropout, stragglers), local_epochs=local)
-    return np.array([sampling.local_epochs(config, k % 7, k) for k in range(number)])
+@pytest.fixture(params=[1, 2])
+def version(request: pytest.FixtureRequest) -> Any:
+    """Of the random numbers."""
+    return request.param
 
 
-def test_without_failures_everyone_trains_in_full() -> None:
-    assert set(epochs(0, 0)) == {5}
+def epochs(version: Any, dropout: float, stragglers: float, local: int = 5) -> np.ndarray:
+    config = Config(failures=Failures(dropout, stragglers), local_epochs=local, random_streams=version)
+    return np.concatenate([sampling.local_epochs(config, round, np.arange(round, 3000, 7)) for round in range(7)])
 
 
-def test_shares_of_failures() -> None:
-    found = epochs(dropout=0.3, stragglers=0.4)
+def test_without_failures_everyone_trains_in_full(version: Any) -> None:
+    assert set(epochs(version, 0, 0)) == {5}
+
+
+def test_shares_of_failures(version: Any) -> None:
+    found = epochs(version, dropout=0.3, stragglers=0.4)
     shares = np.bincount(found, minlength=6) / len(found)
     assert shares[0] == pytest.approx(0.3, abs=0.03)
     assert shares[5] == pytest.approx(0.7 * 0.6, abs=0.03)
@@ -113,17 +120,27 @@ def test_shares_of_failures() -> None:
 
 
 @pytest.mark.parametrize(("dropout", "stragglers", "allowed"), [(0.5, 0, {0, 5}), (0, 0.5, {1, 2, 3, 4, 5})])
-def test_one_kind_of_failure(dropout: float, stragglers: float, allowed: set[int]) -> None:
-    assert set(epochs(dropout, stragglers)) == allowed
+def test_one_kind_of_failure(version: Any, dropout: float, stragglers: float, allowed: set[int]) -> None:
+    assert set(epochs(version, dropout, stragglers)) == allowed
 
 
 def test_failures_have_a_stream_of_their_own() -> None:
-    config = Config(failures=Failures(dropout=0.5), seed=2)
+    config = Config(failures=Failures(dropout=0.5), seed=2, random_streams=1)
+    later = Config(failures=Failures(dropout=0.5), seed=2, random_streams=2)
+    key = stream_key(2, Stream.FAILURE)
     for round in range(4):
-        for k in range(8):
-            drops = generator(2, Stream.FAILURE, round, k).random() < 0.5
-            assert sampling.local_epochs(config, round, k) == (0 if drops else 5)
+        drops = [generator(2, Stream.FAILURE, round, k).random() < 0.5 for k in range(8)]
+        assert sampling.local_epochs(config, round, np.arange(8)).tolist() == [0 if drop else 5 for drop in drops]
+        drops = (client_words(key, 0, 0, np.arange(8), round)[:, 0] < 2**31).tolist()
+        assert sampling.local_epochs(later, round, np.arange(8)).tolist() == [0 if drop else 5 for drop in drops]
 
 
-def test_nobody_can_do_less_than_one_epoch() -> None:
-    assert set(epochs(0, 0.5, local=1)) == {1}
+def test_failures_of_a_client_do_not_depend_on_the_others(version: Any) -> None:
+    config = Config(failures=Failures(0.3, 0.4), random_streams=version)
+    clients = np.array([3, 700, 41, 8])
+    alone = [int(sampling.local_epochs(config, 2, clients[k : k + 1])[0]) for k in range(4)]
+    assert sampling.local_epochs(config, 2, clients).tolist() == alone
+
+
+def test_nobody_can_do_less_than_one_epoch(version: Any) -> None:
+    assert set(epochs(version, 0, 0.5, local=1)) == {1}

@@ -8,17 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class ClientReport:
-    """What is known of a client after its local training."""
-
-    client: int
-    steps: int
-    samples: int
-    loss: float  # mean over its steps
-    distance: float = 0.0  # ||w_k - w_t||
-    error: str | None = None  # why it was dropped
+from .reports import ClientReports
 
 
 @dataclass
@@ -26,7 +16,7 @@ class Sums:
     mean: Tensor  # [P] sum of weight_k w_k
     change: dict[str, Tensor]  # [P] sum over participants of the change of each client state, over K
     all_change: Tensor | None  # [P] sum of the change of proportion_k (last upload - initial)
-    reports: list[ClientReport] = field(default_factory=list)
+    reports: ClientReports = field(default_factory=ClientReports)
 
     def add(self, other: Sums) -> None:
         self.mean += other.mean
@@ -34,7 +24,7 @@ class Sums:
             self.change[name] += total
         if self.all_change is not None and other.all_change is not None:
             self.all_change += other.all_change
-        self.reports += other.reports
+        self.reports.extend(other.reports)
 
 
 @dataclass(frozen=True)

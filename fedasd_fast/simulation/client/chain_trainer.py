@@ -16,13 +16,14 @@ from torch import Tensor
 
 from ...algorithms import Client, Distillation, Server
 from ...kernels import loader
-from ..cohort import ClientTask
+from ..cohort import ClientTask, CohortTasks
 from ..errors import Interrupted
 from ..experiment import Experiment
 from ..system.threads import cores, threads
 from .chain_layers import ChainLayers, chain_layers
+from .cohort_clients import cohort_correction
+from .cohort_samples import CohortSamples
 from .flat_model import FlatModel
-from .samples import LocalSamples
 from .stacked_trainer import StackedRun
 from .trainer import Trainer
 
@@ -45,38 +46,36 @@ class ChainTrainer:
     def train(self, server: Server, tasks: Sequence[ClientTask], clients: Sequence[Client]) -> StackedRun:
         trainer = self._trainer
         config, data = trainer.experiment.config, trainer.experiment.data
-        samples = [LocalSamples(config, data, server.round, task.client, trainer.model.vector) for task in tasks]
-        sizes = np.array([len(s) for s in samples])
-        epochs = np.array([task.epochs for task in tasks])
-        steps = epochs * -(-sizes // config.batch_size)
-        orders = np.concatenate([_orders(s, task.epochs) for s, task in zip(samples, tasks, strict=True)])
-        corrections = [trainer.experiment.method.correction(server, client) for client in clients]
-        last, optimizer = corrections[-1], config.optimizer
-        decays = [optimizer.weight_decay + correction.decay for correction in corrections]
-        linear = None if last.linear is None else torch.stack([c.linear for c in corrections if c.linear is not None])
+        tasks, optimizer = CohortTasks.of(tasks), config.optimizer
+        samples = CohortSamples(config, data, server.round, tasks.clients, tasks.epochs, trainer.model.vector)
+        steps = samples.epochs * -(-samples.sizes // config.batch_size)
+        correction, decays = cohort_correction(trainer.experiment.method, server, clients, optimizer.weight_decay)
+        linear = correction.linear
+        if linear is not None and linear.dim() == 1:
+            linear = linear.repeat(len(tasks), 1)
         with _asking(trainer.stop), threads(self._threads):
             ends, losses, _, distances = loader.module.train_clients(
                 server.model.contiguous(),
-                torch.cat([s.inputs.flatten(1) for s in samples]),
-                torch.cat([s.targets for s in samples]),
-                torch.from_numpy(sizes),
-                torch.from_numpy(epochs),
-                torch.from_numpy(orders),
-                torch.tensor(decays, dtype=torch.float64),
+                samples.inputs.flatten(1),
+                samples.targets,
+                torch.from_numpy(samples.sizes),
+                torch.from_numpy(samples.epochs),
+                samples.orders,
+                decays,
                 linear,
                 self._layers,
                 config.batch_size,
                 int(steps.max()),
                 server.lr,
-                last.quadratic,
+                correction.quadratic,
                 optimizer.clip_norm,
                 optimizer.momentum,
-                last.rho,
-                last.rho_epsilon,
+                correction.rho,
+                correction.rho_epsilon,
                 *_options(trainer.distillation),
             )
         active = torch.from_numpy(np.arange(steps.max()) < steps[:, None])
-        return StackedRun(ends, losses, active, (epochs * sizes).tolist(), distances)
+        return StackedRun(ends, losses, active, samples.epochs * samples.sizes, distances)
 
 
 def layers_of_chain(experiment: Experiment, model: FlatModel) -> ChainLayers | str:
@@ -125,10 +124,3 @@ def _options(term: Distillation | None) -> tuple[Any, ...]:
     powers = term.entropy_power, term.prior_power
     kind = term.weighting, term.divergence, term.not_true
     return term.weight, term.temperature, term.entropy_temperature, *powers, *kind
-
-
-def _orders(samples: LocalSamples, epochs: int) -> np.ndarray:
-    """Of all epochs, one behind the other."""
-    rows = np.tile(np.arange(len(samples)), (epochs, 1))
-    samples.shuffle(rows)
-    return rows.ravel()

@@ -11,6 +11,7 @@ from ...config import Config
 from ...data.federated import FederatedData
 from ...data.host_to_device import send
 from ...data.transform import augment, to_float
+from ...kernels.cohort_random import epoch_orders
 
 
 class LocalSamples:
@@ -19,7 +20,9 @@ class LocalSamples:
         samples = data.client(client)
         self.targets = send(samples.targets, like.device)
         self.inputs = to_float(send(samples.inputs, like.device), data.mean, data.std, like.dtype)
-        self._shuffle = generator(config.seed, Stream.SHUFFLE, round, client)
+        self._seed, self._round, self._client = config.seed, round, np.array([client])
+        self._epochs = 0  # whose order was asked for
+        self._shuffle = generator(config.seed, Stream.SHUFFLE, round, client) if config.random_streams == 1 else None
         self.changing = config.augment == "epoch"  # each epoch has views of its own
         if config.augment != "none":
             self._views = generator(config.seed, Stream.AUGMENT, round, client)
@@ -35,8 +38,10 @@ class LocalSamples:
 
     def order(self) -> Tensor:
         """The order of the next epoch: int64 [n]."""
-        return send(torch.from_numpy(self._shuffle.permutation(len(self))), self.targets.device)
-
-    def shuffle(self, rows: np.ndarray) -> None:
-        """Puts rows [epochs, n], each 0 .. n - 1, in the orders of the next epochs, as so many calls of `order` do."""
-        self._shuffle.permuted(rows, axis=1, out=rows)
+        if self._shuffle:
+            order = self._shuffle.permutation(len(self))
+        else:
+            size, one = np.array([len(self)]), np.array([1])
+            order = epoch_orders(self._seed, self._round, self._client, size, one, first_epoch=self._epochs)
+        self._epochs += 1
+        return send(torch.from_numpy(order), self.targets.device)

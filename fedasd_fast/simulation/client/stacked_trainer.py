@@ -9,19 +9,20 @@ laid out for all of them at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...algorithms import Client, Correction, Server
+from ...algorithms import Client, Server
 from ...data.host_to_device import send
 from ...loss.teacher_cache import TeacherCache
-from ..cohort import ClientTask
+from ..cohort import ClientTask, CohortTasks
 from ..errors import Interrupted
+from .cohort_clients import cohort_correction
+from .cohort_samples import CohortSamples
 from .local_step import LocalStep
-from .samples import LocalSamples
 from .stacked_model import StackedModel
 from .teacher import PADDING, teacher_outputs
 from .trainer import LocalRun, Trainer
@@ -32,11 +33,11 @@ class StackedRun:
     ends: Tensor  # [K, P] where training ended: the stack's own vectors
     losses: Tensor  # [K, steps]
     active: Tensor  # [K, steps] who had a batch
-    samples: list[int]  # [K] that training went through, epochs counted
+    samples: np.ndarray  # [K] that training went through, epochs counted
     distances: Tensor  # [K] of the ends from the server's model
 
     def client(self, k: int) -> LocalRun:
-        return LocalRun(self.ends[k], self.losses[k, self.active[k]], self.samples[k])
+        return LocalRun(self.ends[k], self.losses[k, self.active[k]], int(self.samples[k]))
 
 
 class StackedTrainer:
@@ -74,32 +75,29 @@ class _GroupRun:
         self._trainer, self._stack, self._server = trainer, stack, server
         config, data, like = trainer.experiment.config, trainer.experiment.data, trainer.model.vector
         self._step = LocalStep(config, stack)
-        corrections = [trainer.experiment.method.correction(server, client) for client in clients]
-        decay = [config.optimizer.weight_decay + correction.decay for correction in corrections]
-        decays = send(torch.tensor(decay, dtype=torch.float64), like.device)  # [K]
-        self._step.begin(_stacked(corrections, stack.vector), decays)
-        self._samples = [LocalSamples(config, data, server.round, task.client, like) for task in tasks]
-        self._targets = _padded([samples.targets for samples in self._samples], PADDING)  # [K, N]
-        self._sizes = np.array([len(samples) for samples in self._samples])
-        self._epochs = np.array([task.epochs for task in tasks])
+        method, weight_decay = trainer.experiment.method, config.optimizer.weight_decay
+        self._step.begin(*cohort_correction(method, server, clients, weight_decay))
+        tasks = CohortTasks.of(tasks)
+        self._samples = CohortSamples(config, data, server.round, tasks.clients, tasks.epochs, like)
+        self._targets = self._samples.padded(self._samples.targets, PADDING)  # [K, N]
 
     def train(self) -> StackedRun:
         trainer, config, lr = self._trainer, self._trainer.experiment.config, self._server.lr
         distils, cached = trainer.distillation is not None, config.teacher != "recompute"
         active = self._active()  # [E, batches, K]
         rates = None if active.all() else send(torch.from_numpy(active * lr), self._targets.device)
-        order = self._order()  # [E, K, N]
+        samples = self._samples
+        order = samples.padded_orders()  # [E, K, N]
         positions = order + torch.arange(len(self._stack), device=order.device).unsqueeze(1) * order.shape[2]
         labels = self._targets.take(positions)
-        inputs = _padded([samples.inputs for samples in self._samples])  # [K, N, ..]
+        inputs = samples.padded(samples.inputs)  # [K, N, ..]
         if distils and cached:
             self._step.set_teacher(self._teacher(inputs))
         self._stack.vector.copy_(self._server.model)
         losses: list[Tensor] = []  # [K] each
         for epoch in range(len(order)):
-            if self._samples[0].changing:
-                pairs = zip(self._samples, self._epochs, strict=True)
-                inputs = _padded([s.view() if epoch < epochs else s.inputs for s, epochs in pairs])
+            if samples.changing:
+                inputs = samples.padded(samples.view(epoch))
             if distils and not cached:
                 self._step.set_teacher(self._teacher(inputs))
             x = inputs.flatten(0, 1).index_select(0, positions[epoch].flatten()).view_as(inputs)
@@ -112,22 +110,15 @@ class _GroupRun:
         ends = self._stack.vector
         change = torch.sub(ends, self._server.model, out=self._stack.gradient)
         distances = torch.linalg.vector_norm(change, dim=1)
-        return StackedRun(ends, torch.stack(losses, 1), mask, (self._epochs * self._sizes).tolist(), distances)
+        return StackedRun(ends, torch.stack(losses, 1), mask, samples.epochs * samples.sizes, distances)
 
     def _active(self) -> np.ndarray:
         """[E, batches, K]: who has a batch."""
-        epochs = np.arange(self._epochs.max())[:, None, None]
-        starts = np.arange(0, self._sizes.max(), self._trainer.experiment.config.batch_size)[:, None]
-        active: np.ndarray = (epochs < self._epochs) & (starts < self._sizes)
+        samples = self._samples
+        epochs = np.arange(samples.epochs.max())[:, None, None]
+        starts = np.arange(0, samples.sizes.max(), self._trainer.experiment.config.batch_size)[:, None]
+        active: np.ndarray = (epochs < samples.epochs) & (starts < samples.sizes)
         return active
-
-    def _order(self) -> Tensor:
-        """The samples of all epochs in their order, [E, K, N]; padding stays behind them."""
-        epochs, (clients, longest) = self._epochs.max(), self._targets.shape
-        order = np.tile(np.arange(longest), (epochs, clients, 1))
-        for k, samples in enumerate(self._samples):
-            samples.shuffle(order[: self._epochs[k], k, : self._sizes[k]])
-        return send(torch.from_numpy(order), self._targets.device)
 
     def _teacher(self, inputs: Tensor) -> TeacherCache:
         """One pass of the common teacher over all clients' samples, padding included."""
@@ -135,25 +126,3 @@ class _GroupRun:
         assert trainer.distillation is not None
         num_classes = trainer.experiment.data.num_classes
         return teacher_outputs(trainer.model, inputs, self._targets, num_classes, trainer.distillation)
-
-
-def _stacked(corrections: Sequence[Correction], like: Tensor) -> Correction:
-    """One correction for K clients: a, rho and epsilon are the same for all, v is [K, P]."""
-    last = corrections[-1]
-    if last.linear is None:
-        return last
-    linear = torch.empty_like(like)
-    for row, correction in zip(linear, corrections, strict=True):
-        assert correction.linear is not None
-        row.copy_(correction.linear)
-    return replace(last, linear=linear)
-
-
-def _padded(parts: list[Tensor], value: int = 0) -> Tensor:
-    """[K, N, ..]: each part with `value` behind it."""
-    if all(len(part) == len(parts[0]) for part in parts):
-        return torch.stack(parts)
-    result = parts[0].new_full((len(parts), max(map(len, parts)), *parts[0].shape[1:]), value)
-    for row, part in zip(result, parts, strict=True):
-        row[: len(part)] = part
-    return result

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..storage.client_store import ClientRecords
@@ -35,6 +37,19 @@ class ExchangedRecords:
             self._own.write(client, vectors)
         else:
             self._written[client] = torch.stack([vectors[name].to("cpu", copy=True) for name in self.names])
+
+    def known(self, clients: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return np.array([self.read(client) is not None for client in clients.tolist()], bool)
+
+    def read_cohort(self, name: str, clients: NDArray[np.int64], out: Tensor) -> None:
+        for row, client in zip(out, clients.tolist(), strict=True):
+            record = self.read(client)
+            assert record is not None
+            row.copy_(record[name])
+
+    def write_cohort(self, clients: NDArray[np.int64], vectors: Mapping[str, Tensor]) -> None:
+        for k, client in enumerate(clients.tolist()):
+            self.write(client, {name: vectors[name][k] for name in self.names})
 
     def send_to_trainers(self, trainer_of: Mapping[int, int]) -> None:
         """Before training.  `trainer_of` is the rank that trains each of the round's clients, the same in all ranks."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
-from ...algorithms import Client, Server
+from ...algorithms import Server
 from ..aggregation import fixed_point
-from ..aggregation.sums import ClientReport, Sums
+from ..aggregation.sums import Sums
+from ..client.cohort_clients import CohortClients
 from ..client.stacked_trainer import StackedRun
 from ..client.update import ClientUpdate
-from ..cohort import ClientTask
+from ..cohort import ClientTask, CohortTasks
 from ..experiment import Experiment
 from ..storage.client_store import ClientRecords
 
@@ -34,36 +33,34 @@ class Aggregator:
                 fixed_point.accumulate(sums.all_change, before - self._initial, -part)
         self._records.write(k, {**update.state, "upload": run.end})
         distance = float(torch.linalg.vector_norm(run.end - server.model))
-        sums.reports.append(ClientReport(k, len(run.losses), run.samples, float(run.losses.double().mean()), distance))
+        sums.reports.add(k, len(run.losses), run.samples, float(run.losses.double().mean()), distance)
 
     def add_stacked(
         self,
         sums: Sums,
         server: Server,
-        tasks: Sequence[ClientTask],
-        clients: Sequence[Client],
-        before: Sequence[dict[str, Tensor] | None],  # their records
+        tasks: CohortTasks,
+        clients: CohortClients,
         run: StackedRun,
         states: dict[str, Tensor],  # [K, P] each
         scratch: Tensor,  # [K, P]
     ) -> None:
         """What `add` does, for K clients at once: sums of integers have the same bits in any grouping."""
         ends = run.ends
-        fixed_point.accumulate(sums.mean, ends, [task.weight for task in tasks])
+        fixed_point.accumulate(sums.mean, ends, tasks.weights.tolist())
         for name, state in states.items():
-            old = torch.stack([client.state[name] for client in clients], out=scratch)
             parts = [1 / server.clients] * len(tasks)
-            fixed_point.accumulate(sums.change[name], torch.sub(state, old, out=scratch), parts)
+            change = torch.sub(state, clients.state[name], out=scratch)
+            fixed_point.accumulate(sums.change[name], change, parts)
         if sums.all_change is not None:
-            parts = [self._experiment.proportion(task.client) for task in tasks]
-            fixed_point.accumulate(sums.all_change, torch.sub(ends, self._initial, out=scratch), parts)
-            known = [(record["upload"], -part) for record, part in zip(before, parts, strict=True) if record]
-            if known:
-                uploads = torch.stack([upload.to(ends.device) for upload, _ in known], out=scratch[: len(known)])
-                fixed_point.accumulate(sums.all_change, uploads.sub_(self._initial), [part for _, part in known])
+            proportions, known = self._experiment.proportions(tasks.clients), clients.known
+            fixed_point.accumulate(sums.all_change, torch.sub(ends, self._initial, out=scratch), proportions.tolist())
+            if known.any():
+                uploads = scratch[: known.sum()]
+                self._records.read_cohort("upload", tasks.clients[known], uploads)
+                fixed_point.accumulate(sums.all_change, uploads.sub_(self._initial), (-proportions[known]).tolist())
+        self._records.write_cohort(tasks.clients, {**states, "upload": ends})
         steps = run.active.sum(1)
         losses = run.losses.double().where(run.active, 0.0).sum(1) / steps
-        numbers = zip(steps.tolist(), run.samples, losses.tolist(), run.distances.tolist(), strict=True)
-        for k, (task, (count, samples, loss, distance)) in enumerate(zip(tasks, numbers, strict=True)):
-            self._records.write(task.client, {name: state[k] for name, state in states.items()} | {"upload": ends[k]})
-            sums.reports.append(ClientReport(task.client, count, samples, loss, distance))
+        numbers = [column.cpu().numpy() for column in (steps, losses, run.distances)]
+        sums.reports.add(tasks.clients, numbers[0], run.samples, *numbers[1:])

@@ -164,8 +164,8 @@ class _Stopwatch:
         self._server = experiment.server(state.first(experiment.config, experiment.method, context.initial))
         rounds = [client_tasks(experiment, round) for round in range(_SAMPLED_ROUNDS)]
         largest = max(rounds, key=len)
-        self.cohort = sorted(largest, key=self._local_steps, reverse=True)
-        self._steps = float(np.mean([sum(map(self._local_steps, tasks)) for tasks in rounds]))
+        self.cohort = largest[np.argsort(-local_steps(experiment, largest), kind="stable")]  # longest first
+        self._steps = float(np.mean([local_steps(experiment, tasks).sum() for tasks in rounds]))
 
     def round_seconds(self, group: Sequence[ClientTask], parallelism: Parallelism) -> float:
         """Seconds of a round, from those that this group takes."""
@@ -181,7 +181,4 @@ class _Stopwatch:
             executor.run(self._server, group)
             best = min(best, time.perf_counter() - start)
             self._records.rollback()
-        return best / sum(map(self._local_steps, group)) * self._steps
-
-    def _local_steps(self, task: ClientTask) -> int:
-        return local_steps(self._context.experiment, task)
+        return best / int(local_steps(self._context.experiment, group).sum()) * self._steps

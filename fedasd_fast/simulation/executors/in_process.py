@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ...algorithms import Server
-from ..aggregation.sums import ClientReport, Sums
+from ..aggregation.sums import Sums
 from ..client.update import train_client
 from ..cohort import ClientTask, group_tasks
 from ..context import Context
@@ -48,4 +48,4 @@ class InProcessExecutor(Executor):
         except ClientError as error:
             if self.context.experiment.config.on_client_error == "abort":
                 raise
-            sums.reports.append(ClientReport(task.client, 0, 0, float("nan"), error=str(error)))
+            sums.reports.drop(task.client, str(error))

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from ...algorithms import Server
 from ...common.schema import ConfigError
-from ..aggregation.sums import ClientReport, Sums
-from ..cohort import ClientTask, group_tasks, local_steps
+from ..aggregation.reports import ClientReports
+from ..aggregation.sums import Sums
+from ..cohort import ClientTask, CohortTasks, group_steps, group_tasks
 from ..context import Context
 from ..distributed.worker_pool import MAX_PIECES, WorkerPool, check_that_workers_can_start, needs_main
 from ..evaluation import batches, summed
@@ -77,10 +78,10 @@ class ProcessesExecutor(Executor):
         buffers.model.copy_(server.model)
         for name, vector in buffers.state.items():
             vector.copy_(server.state[name])
-        slots = self._records.reserve(task.client for task in tasks)
+        slots = self._records.reserve(CohortTasks.of(tasks).clients.tolist())
         sums = layout.empty()
 
-        def add(worker: int, reports: list[ClientReport]) -> None:
+        def add(worker: int, reports: ClientReports) -> None:
             part = layout.over(buffers.sums[worker].to(layout.device))
             part.reports.extend(reports)
             sums.add(part)
@@ -90,7 +91,7 @@ class ProcessesExecutor(Executor):
         except BaseException:
             self.close()  # others still train, and write to slots that are about to be given back
             raise
-        self._records.commit(report.client for report in sums.reports if report.error is None)
+        self._records.commit(sums.reports.clients.tolist())
         return sums
 
     def evaluate(self, vectors: Sequence[Tensor]) -> list[tuple[float, float]]:
@@ -129,7 +130,7 @@ class ProcessesExecutor(Executor):
         """Longest first; groups that take next to nothing go together."""
         experiment = self.context.experiment
         groups = group_tasks(experiment, tasks, self.context.parallelism.clients_at_once)
-        steps = [sum(local_steps(experiment, task) for task in group) for group in groups]
+        steps = group_steps(experiment, groups)
         least = sum(steps) / (MAX_PIECES // 2)
         pieces: list[list[Assignment]] = []
         room = 0.0
@@ -138,8 +139,8 @@ class ProcessesExecutor(Executor):
             if room < 0:
                 pieces.append([])
                 room = least - steps[number]
-            group = groups[number]
-            pieces[-1].append(Assignment(group, {task.client: slots[task.client] for task in group}))
+            ids = [task.client for task in groups[number]]
+            pieces[-1].append(Assignment(groups[number], dict(zip(ids, map(slots.__getitem__, ids), strict=True))))
         return pieces
 
 

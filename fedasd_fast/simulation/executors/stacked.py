@@ -11,13 +11,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ...algorithms import Client, Method, Server
+from ...algorithms import Server
 from ..aggregation import fixed_point
 from ..aggregation.sums import Sums
 from ..client.chain_trainer import ChainTrainer
+from ..client.cohort_clients import CohortClients, cohort_finish
 from ..client.stacked_trainer import StackedRun, StackedTrainer
-from ..client.update import checked_update, load_client
-from ..cohort import ClientTask
+from ..client.update import checked_update
+from ..cohort import ClientTask, CohortTasks
 from ..context import Context
 from ..errors import Interrupted
 from .in_process import InProcessExecutor
@@ -31,12 +32,11 @@ class StackedExecutor(InProcessExecutor):
 
     def train_group(self, server: Server, group: Sequence[ClientTask], sums: Sums) -> None:
         experiment, like = self.context.experiment, self.context.initial
-        records = [self.context.records.read(task.client) for task in group]
-        pairs = zip(group, records, strict=True)
-        clients = [load_client(experiment, task.client, record, like) for task, record in pairs]
+        tasks = CohortTasks.of(group)
+        clients = CohortClients(experiment, tasks.clients, self.context.records, like)
         try:
-            run = self._trainer.train(server, group, clients)
-            states = _finish(experiment.method, server, clients, run)
+            run = self._trainer.train(server, tasks, clients)
+            states = cohort_finish(experiment.method, server, clients, run.ends, run.active.sum(1))
         except Interrupted:
             raise
         except Exception:  # of one operation for all, which does not say whose it was: one after the other, then
@@ -48,24 +48,13 @@ class StackedExecutor(InProcessExecutor):
             return
         if _all_usable(server, run, states):
             scratch = self._trainer.scratch(len(group))
-            self._aggregator.add_stacked(sums, server, group, clients, records, run, states, scratch)
+            self._aggregator.add_stacked(sums, server, tasks, clients, run, states, scratch)
             return
         for k, task in enumerate(group):
             with self.dropping(task, sums):
-                update = checked_update(experiment, server, clients[k], records[k], run.client(k))
+                record = self.context.records.read(task.client)
+                update = checked_update(experiment, server, clients[k], record, run.client(k))
                 self._aggregator.add(sums, server, task, update)
-
-
-def _finish(method: Method, server: Server, clients: Sequence[Client], run: StackedRun) -> dict[str, Tensor]:
-    """What the clients keep: [K, P] each."""
-    if not method.client_state:
-        return {}
-    result = {name: torch.empty_like(run.ends) for name in method.client_state}
-    for k, steps in enumerate(run.active.sum(1).tolist()):
-        state = method.finish(server, clients[k], run.ends[k], steps)
-        for name, rows in result.items():
-            rows[k] = state[name]
-    return result
 
 
 def _all_usable(server: Server, run: StackedRun, states: dict[str, Tensor]) -> bool:

@@ -8,15 +8,17 @@ spell.  An entry that only one rank fills is exact in the sum.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ...algorithms import Server
-from ..aggregation.sums import ClientReport, Sums
-from ..cohort import ClientTask, group_tasks, local_steps
+from ..aggregation.reports import COLUMNS, ClientReports
+from ..aggregation.sums import Sums
+from ..cohort import ClientTask, CohortTasks, group_steps, group_tasks
 from ..context import Context
 from ..distributed.process_group import ProcessGroup, agreed
 from ..distributed.record_exchange import ExchangedRecords
@@ -26,8 +28,7 @@ from ..system.threads import threads
 from .base import Executor
 from .local import local_executor
 
-_FINISHED, _DROPPED = 1, 2  # first column of the table of clients
-_COLUMNS = 5  # of that table: finished or dropped, steps, samples, loss, distance
+_COLUMNS = len(COLUMNS)  # of the table of clients, with 1 for a client that finished in place of its id
 
 
 class TorchrunExecutor(Executor):
@@ -57,10 +58,11 @@ class TorchrunExecutor(Executor):
                     self._local.train_group(server, group, sums)
         except Exception as error:  # sent to the other ranks below, which would wait for this one for ever
             failure = portable(error)
-        dropped = {report.client: report.error for report in sums.reports if report.error}
+        dropped = sums.reports.errors
         sent = torch.tensor([int(failure is not None), len(dropped)])
         mark = _fingerprint(server.model)
-        tail = torch.cat([_table(tasks, sums.reports).view(-1), sent, mark.view(1).cpu()])
+        ids = CohortTasks.of(tasks).clients
+        tail = torch.cat([_table(ids, sums.reports).view(-1), sent, mark.view(1).cpu()])
         buffer[rows * size :] = tail.to(buffer.device)
         self._group.all_reduce(buffer)
         tail = buffer[rows * size :].cpu()
@@ -72,12 +74,12 @@ class TorchrunExecutor(Executor):
                 f"the ranks' models differ at the start of round {server.round + 1}: their machines compute "
                 "differently; use machines of one kind, and the same versions of torch"
             )
-        errors: dict[int, str | None] = {}
+        errors: dict[int, str] = {}
         for part in self._group.gather(dropped) if drops else ():
             errors |= part
-        sums.reports[:] = _reports(tasks, tail[:-3].view(-1, _COLUMNS), errors)
+        sums.reports = _reports(ids, tail[:-3].view(-1, _COLUMNS), errors)
         if self._exchange:
-            self._exchange.return_to_owners(trainer_of, [r.client for r in sums.reports if r.error is None])
+            self._exchange.return_to_owners(trainer_of, sums.reports.clients.tolist())
         return sums
 
     def evaluate(self, vectors: Sequence[Tensor]) -> list[tuple[float, float]]:
@@ -95,15 +97,15 @@ class TorchrunExecutor(Executor):
         group.all_reduce(on_device)
         return [summed(((int(right), _number(loss)) for right, loss in model), data) for model in on_device.cpu()]
 
-    def _deal(self, groups: Sequence[list[ClientTask]]) -> list[list[list[ClientTask]]]:
+    def _deal(self, groups: Sequence[Sequence[ClientTask]]) -> list[list[Sequence[ClientTask]]]:
         """The groups of each rank, the same in all ranks."""
         context = self.context
-        dealt: list[list[list[ClientTask]]] = [[] for _ in range(self._group.world)]
+        dealt: list[list[Sequence[ClientTask]]] = [[] for _ in range(self._group.world)]
         if context.records.names and not self._exchange:  # each client is trained where its record is
             for group in groups:
                 dealt[context.shard.owner(group[0].client)].append(group)
             return dealt
-        steps = [sum(local_steps(context.experiment, task) for task in group) for group in groups]
+        steps = group_steps(context.experiment, groups)
         loads = [(0, rank) for rank in range(self._group.world)]
         for number in sorted(range(len(groups)), key=lambda i: (-steps[i], groups[i][0].client)):
             load, rank = heapq.heappop(loads)
@@ -136,20 +138,16 @@ def _number(bits: Tensor) -> float:
     return float(bits.view(torch.float64))
 
 
-def _table(tasks: Sequence[ClientTask], reports: Sequence[ClientReport]) -> Tensor:
-    table = torch.zeros(len(tasks), _COLUMNS, dtype=torch.int64)
-    rows = {task.client: i for i, task in enumerate(tasks)}
-    for report in reports:
-        row = table[rows[report.client]]
-        row[0] = _DROPPED if report.error else _FINISHED
-        row[1], row[2] = report.steps, report.samples
-        row[3], row[4] = _bits(report.loss), _bits(report.distance)
-    return table
+def _table(ids: np.ndarray, reports: ClientReports) -> Tensor:
+    """[m, columns] of the round's clients, zeros for those that this rank knows nothing of."""
+    table, order = np.zeros((len(ids), _COLUMNS), np.int64), np.argsort(ids)
+    rows = order[np.searchsorted(ids, reports.clients, sorter=order)]
+    table[rows] = reports.bits()
+    table[rows, 0] = 1
+    return torch.from_numpy(table)
 
 
-def _reports(tasks: Sequence[ClientTask], table: Tensor, errors: Mapping[int, str | None]) -> list[ClientReport]:
-    return [
-        ClientReport(task.client, int(row[1]), int(row[2]), _number(row[3]), _number(row[4]), errors.get(task.client))
-        for task, row in zip(tasks, table, strict=True)
-        if row[0]
-    ]
+def _reports(ids: np.ndarray, table: Tensor, errors: dict[int, str]) -> ClientReports:
+    rows = table.numpy()
+    finished = rows[:, 0] != 0
+    return ClientReports.from_bits(np.column_stack([ids[finished], rows[finished, 1:]]), errors)

@@ -16,7 +16,7 @@ import torch
 
 from ...algorithms import Server
 from ...config import Config
-from ..aggregation.sums import ClientReport
+from ..aggregation.reports import ClientReports
 from ..cohort import ClientTask
 from ..context import Parallelism, build_context
 from ..distributed.worker_pool import WorkerFailure
@@ -43,7 +43,7 @@ class WorkerSetup:
 class Assignment:
     """Clients to train at once, and for each the slots of its record and of its next."""
 
-    tasks: list[ClientTask]
+    tasks: Sequence[ClientTask]
     slots: dict[int, tuple[int, int]]
 
 
@@ -103,7 +103,7 @@ class _Worker:
             taken.append(number)
             yield pieces[number]
 
-    def _train(self, pieces: Iterator[list[Assignment]], round: int, lr: float) -> list[ClientReport]:
+    def _train(self, pieces: Iterator[list[Assignment]], round: int, lr: float) -> ClientReports:
         context, buffers = self._context, self._buffers
         device = context.initial.device
         state = {name: vector.to(device) for name, vector in buffers.state.items()}

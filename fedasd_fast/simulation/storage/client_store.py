@@ -12,22 +12,23 @@ were reserved for them; `commit` then says which of these records count.
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from ...common.files import create_file, identity, open_no_follow
-from ..errors import SimulationError, directory_gone
-from ..system.shared_memory import SharedMemory, whole_pages
+from ..errors import SimulationError
+from ..system.shared_memory import SharedMemory
 from .record_checksums import RecordChecksums, damaged_record
+from .record_chunks import RecordChunks
 
-_CHUNK_BYTES = 16 * 2**20
+_NONE = -1  # in place of the slot of a client that never wrote
 
 
 class ClientRecords(Protocol):
@@ -39,6 +40,15 @@ class ClientRecords(Protocol):
         """The client's vectors, to be read only; None if it never wrote."""
 
     def write(self, client: int, vectors: Mapping[str, Tensor]) -> None: ...
+
+    def known(self, clients: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of the clients have a record."""
+
+    def read_cohort(self, name: str, clients: NDArray[np.int64], out: Tensor) -> None:
+        """out [K, P] becomes one of the vectors of each client, all of which have a record."""
+
+    def write_cohort(self, clients: NDArray[np.int64], vectors: Mapping[str, Tensor]) -> None:
+        """Writes the records of all clients; vectors are [K, P]."""
 
 
 class ClientStore:
@@ -54,11 +64,7 @@ class ClientStore:
         memory is given."""
         self.names = names
         self._size, self._dtype = size, dtype
-        self._directory, self._memory = directory, memory
-        self._numpy_dtype = np.dtype(str(dtype).removeprefix("torch."))
-        self.record_bytes = max(1, len(names)) * size * self._numpy_dtype.itemsize
-        self.chunk_slots = max(1, _CHUNK_BYTES // self.record_bytes)
-        self._chunks: list[np.ndarray] = []
+        self._chunks = RecordChunks(len(names), size, dtype, directory, memory)
         self._slots: dict[int, int] = {}  # client -> slot
         self._free: list[int] = []
         self._journal: list[tuple[int, int | None, int]] = []  # client, old slot, new slot, since the last mark
@@ -66,35 +72,70 @@ class ClientStore:
         self._held: list[int] = []  # replaced before the last checkpoint, but in the one before it
         self._reserved: dict[int, int] = {}  # client -> slot that others may be writing to
         self._checksums = RecordChecksums()
-        self._made: tuple[int, int] | None = None  # identity of the directory, once it is used
         self._read_only_slots = 0  # slots below this number are in files that are only read
+
+    @property
+    def record_bytes(self) -> int:
+        return self._chunks.record_bytes
+
+    @property
+    def chunk_slots(self) -> int:
+        """Records in a file."""
+        return self._chunks.slots_each
 
     def read(self, client: int) -> dict[str, Tensor] | None:
         """The client's vectors, to be read only; None if it never wrote."""
         slot = self._slots.get(client)
-        return None if slot is None else self._record(self._verified(client, slot))
+        if slot is None:
+            return None
+        self._verify([client], [slot])
+        return self._record(slot)
 
     def write(self, client: int, vectors: Mapping[str, Tensor]) -> None:
         if not self.names:
             return
         slot = self._take()
         self._fill(slot, vectors)
-        self._replace(client, slot)
+        self._replace([client], [slot])
+
+    def known(self, clients: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of the clients have a record."""
+        return np.not_equal(self._slots_of(clients.tolist()), _NONE)
+
+    def read_cohort(self, name: str, clients: NDArray[np.int64], out: Tensor) -> None:
+        """out [K, P] becomes one of the vectors of each client, all of which have a record."""
+        ids = clients.tolist()
+        slots = self._slots_of(ids)
+        self._verify(ids, slots)
+        rows = out if out.device.type == "cpu" and out.is_contiguous() else torch.empty(out.shape, dtype=out.dtype)
+        self._chunks.read(np.array(slots), self.names.index(name), rows.numpy())
+        if rows is not out:
+            out.copy_(rows)
+
+    def write_cohort(self, clients: NDArray[np.int64], vectors: Mapping[str, Tensor]) -> None:
+        """Writes the records of all clients; vectors are [K, P]."""
+        if not self.names:
+            return
+        slots = self._take_slots(len(clients))
+        self._fill_slots(slots, vectors)
+        self._replace(clients.tolist(), slots)
 
     def reserve(self, clients: Iterable[int]) -> dict[int, tuple[int, int]]:
         """For each client the slot of its record, -1 if it has none, and a fresh one for its next."""
         if not self.names:
             return dict.fromkeys(clients, (-1, -1))
-        for client in clients:
-            if client in self._slots:  # will be read where there are no checksums
-                self._verified(client, self._slots[client])
-            self._reserved[client] = self._take()
-        return {client: (self._slots.get(client, -1), slot) for client, slot in self._reserved.items()}
+        ids = list(clients)
+        before = self._slots_of(ids)
+        self._verify(ids, before)  # they will be read where there are no checksums
+        slots = self._take_slots(len(ids))
+        self._reserved.update(zip(ids, slots, strict=True))
+        return dict(zip(ids, zip(before, slots, strict=True), strict=True))
 
     def commit(self, clients: Iterable[int]) -> None:
         """These wrote the slots reserved for them; the other slots are free again."""
-        for client in clients if self.names else ():
-            self._replace(client, self._reserved.pop(client))
+        if self.names:
+            ids = list(clients)
+            self._replace(ids, list(map(self._reserved.pop, ids)))
         self._release()
 
     def empty_copy(self, directory: Path | None) -> ClientStore:
@@ -103,16 +144,17 @@ class ClientStore:
 
     def for_workers(self) -> WorkerStore:
         """The store as processes that write to reserved slots open it."""
-        if self._directory is None and self._memory is None:
-            assert not self._chunks, "records were written to memory that cannot be shared"
-            self._memory = SharedMemory()
-        self._make_directory()
-        return WorkerStore(self.names, self._size, self._dtype, self._directory, self._memory)
+        chunks = self._chunks
+        if chunks.directory is None and chunks.memory is None:
+            assert not len(chunks), "records were written to memory that cannot be shared"
+            chunks.memory = SharedMemory()
+        chunks.make_directory()
+        return WorkerStore(self.names, self._size, self._dtype, chunks.directory, chunks.memory)
 
     def mark(self) -> None:
         """What was written so far is final."""
         replaced = [old for _, old, _ in self._journal if old is not None]
-        if self._directory is None:  # no checkpoint will ask for them
+        if self._chunks.directory is None:  # no checkpoint will ask for them
             self._free += [slot for slot in replaced if slot >= self._read_only_slots]
         else:
             self._replaced += replaced
@@ -131,13 +173,11 @@ class ClientStore:
 
     def snapshot(self) -> dict[str, Tensor]:
         """Which slot holds whose record, for a checkpoint; what it refers to is on disk when this returns."""
-        for chunk in self._chunks:
-            if isinstance(chunk, np.memmap):
-                chunk.flush()
+        self._chunks.flush()
         clients = sorted(self._slots)
         slots = [self._slots[client] for client in clients]
         for slot in self._checksums.missing(slots):
-            self._checksums.add(slot, self._rows(slot))
+            self._checksums.add(slot, self._chunks.row(slot))
         sums = self._checksums.of(slots)
         return {"clients": torch.tensor(clients), "slots": torch.tensor(slots), "checksums": sums}
 
@@ -148,29 +188,34 @@ class ClientStore:
 
     def restore(self, snapshot: Mapping[str, Tensor], others: Iterable[Mapping[str, Tensor]] = ()) -> None:
         """Back to a snapshot.  Slots of `others`, the checkpoints kept beside it, stay until the next is written."""
-        self._open_chunks()
+        self._chunks.open()
         clients, slots = (snapshot[key].tolist() for key in ("clients", "slots"))
-        missing = [slot for slot in slots if slot >= len(self._chunks) * self.chunk_slots]
+        missing = [slot for slot in slots if slot >= self._chunks.slots]
         if missing:
             raise SimulationError(
-                f"{self._directory} lacks the records of {len(missing)} clients: files chunk-*.bin were removed or "
-                "cut; restore them, or start the run anew"
+                f"{self._chunks.directory} lacks the records of {len(missing)} clients: files chunk-*.bin were removed "
+                "or cut; restore them, or start the run anew"
             )
         self._slots = dict(zip(clients, slots, strict=True))
         self._checksums.restore(snapshot)
         used = set(slots)
         self._held = sorted({slot for other in others for slot in other["slots"].tolist()} - used)
         self._journal, self._replaced, self._reserved = [], [], {}
-        self._free = sorted(set(range(len(self._chunks) * self.chunk_slots)) - used - set(self._held), reverse=True)
+        self._free = sorted(set(range(self._chunks.slots)) - used - set(self._held), reverse=True)
 
     def write_to_memory(self) -> None:
         """From now on nothing is written to the files: new records go to memory."""
-        self._directory, self._memory, self._read_only_slots = None, None, len(self._chunks) * self.chunk_slots
+        self._chunks.directory, self._chunks.memory, self._read_only_slots = None, None, self._chunks.slots
         self._free, self._held, self._replaced = [], [], []
 
-    def _replace(self, client: int, slot: int) -> None:
-        self._journal.append((client, self._slots.get(client), slot))
-        self._slots[client] = slot
+    def _slots_of(self, clients: Sequence[int]) -> list[int]:
+        """Of each client's record; _NONE if it never wrote."""
+        return list(map(self._slots.get, clients, repeat(_NONE)))
+
+    def _replace(self, clients: Sequence[int], slots: Sequence[int]) -> None:
+        before = map(self._slots.get, clients)
+        self._journal.extend(zip(clients, before, slots, strict=True))
+        self._slots.update(zip(clients, slots, strict=True))
 
     def _release(self) -> None:
         self._free += self._reserved.values()
@@ -181,94 +226,45 @@ class ClientStore:
         for name in self.names:
             record[name].copy_(vectors[name])
 
+    def _fill_slots(self, slots: Sequence[int], vectors: Mapping[str, Tensor]) -> None:
+        for number, name in enumerate(self.names):
+            self._chunks.write(np.array(slots), number, vectors[name].cpu().numpy())
+
     def _record(self, slot: int) -> dict[str, Tensor]:
-        return dict(zip(self.names, torch.from_numpy(self._rows(slot)), strict=True))
+        return dict(zip(self.names, torch.from_numpy(self._chunks.row(slot)), strict=True))
 
-    def _rows(self, slot: int) -> np.ndarray:
-        rows: np.ndarray = self._chunks[slot // self.chunk_slots][slot % self.chunk_slots]
-        return rows
-
-    def _verified(self, client: int, slot: int) -> int:
-        if not self._checksums.is_unverified(slot) or self._checksums.verify(slot, self._rows(slot)):
-            return slot
-        number, place = divmod(slot, self.chunk_slots)
-        chunk = self._chunks[number]
-        assert isinstance(chunk, np.memmap)
-        raise damaged_record(client, chunk.filename, place * self.record_bytes, self.record_bytes)
+    def _verify(self, clients: Sequence[int], slots: Sequence[int]) -> None:
+        """Of records in a restored checkpoint, before they are first read."""
+        for slot in self._checksums.unverified(slots):
+            if not self._checksums.verify(slot, self._chunks.row(slot)):
+                file, start = self._chunks.place(slot)
+                raise damaged_record(clients[slots.index(slot)], file, start, self.record_bytes)
 
     def _take(self) -> int:
         if not self._free:
-            first = len(self._chunks) * self.chunk_slots
-            self._chunks.append(self._new_chunk(len(self._chunks)))
-            self._free = list(range(first + self.chunk_slots - 1, first - 1, -1))
+            first = self._chunks.slots
+            self._chunks.add()
+            self._free = list(range(self._chunks.slots - 1, first - 1, -1))
         slot = self._free.pop()
-        self._checksums.taken(slot)
+        self._checksums.taken([slot])
         return slot
 
-    @property
-    def _shape(self) -> tuple[int, int, int]:
-        return self.chunk_slots, len(self.names), self._size
-
-    def _new_chunk(self, number: int) -> np.ndarray:
-        if self._memory is not None:
-            self._memory.grow((number + 1) * self._stride)
-            return self._mapped(number)
-        if self._directory is None:
-            return np.zeros(self._shape, self._numpy_dtype)  # pages are taken when first written
-        path, size = self._path(number), self.chunk_slots * self.record_bytes
+    def _take_slots(self, number: int) -> list[int]:
+        """As so many calls of `_take`; all, or none if there is no room."""
+        if not number:
+            return []
+        slots: list[int] = []
         try:
-            self._make_directory()
-            with create_file(path) as file:
-                # Space is reserved now: a write to a mapped page that finds the disk full would kill the process.
-                if hasattr(os, "posix_fallocate"):
-                    os.posix_fallocate(file.fileno(), 0, size)
-                else:  # macOS
-                    file.write(bytes(size))
-        except OSError as error:
-            path.unlink(missing_ok=True)
-            raise SimulationError(
-                f"no room for client state: {path} needs {size:,} bytes ({error.strerror}); free some space and "
-                "resume, or start again without `all` in eval_models"
-            ) from error
-        return self._mapped(number)
-
-    def _make_directory(self) -> None:
-        """In the run directory.  It is not made a second time, and another one in its place is left alone."""
-        if self._directory is None:
-            return
-        if self._made is None:
-            with contextlib.suppress(FileNotFoundError):
-                self._directory.mkdir(exist_ok=True)
-            self._made = identity(self._directory)
-        if self._made is None or self._made != identity(self._directory):
-            raise directory_gone(self._directory)
-
-    def _mapped(self, number: int) -> np.ndarray:
-        """A chunk that exists, in a file or in shared memory."""
-        if self._memory is None:
-            try:
-                with open_no_follow(self._path(number), "r+b") as file:
-                    return np.memmap(file, self._numpy_dtype, "r+", shape=self._shape)
-            except FileNotFoundError:
-                raise directory_gone(self._path(number)) from None
-        memory = self._memory.map(number * self._stride, self._stride)
-        return np.ndarray(self._shape, self._numpy_dtype, memory)
-
-    @property
-    def _stride(self) -> int:
-        return whole_pages(self.chunk_slots * self.record_bytes)
-
-    def _open_chunks(self) -> None:
-        self._chunks = []
-        size = self.chunk_slots * self.record_bytes
-        while self._directory is not None and (path := self._path(len(self._chunks))).exists():
-            if path.stat().st_size != size:
-                break  # was being made when the process died; made anew when needed
-            self._chunks.append(self._mapped(len(self._chunks)))
-
-    def _path(self, number: int) -> Path:
-        assert self._directory is not None
-        return self._directory / f"chunk-{number:05d}.bin"
+            while len(slots) < number:
+                slots.append(self._take())
+                rest = min(number - len(slots), len(self._free))
+                slots += self._free[len(self._free) - rest :][::-1]
+                del self._free[len(self._free) - rest :]
+        except BaseException:
+            self._free += slots[::-1]
+            raise
+        self._checksums.taken(slots)
+        return slots
 
 
 class WorkerStore(ClientStore):
@@ -276,11 +272,11 @@ class WorkerStore(ClientStore):
 
     def lock_directory(self) -> int | None:
         """Until the file descriptor is closed, or the process ends, the run directory counts as in use."""
-        if self._directory is None:
+        if self._chunks.directory is None:
             return None
         import fcntl
 
-        descriptor = os.open(self._directory, os.O_RDONLY)
+        descriptor = os.open(self._chunks.directory, os.O_RDONLY)
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         return descriptor
 
@@ -293,7 +289,6 @@ class WorkerStore(ClientStore):
         if self.names:
             self._fill(self._reserved[client], vectors)
 
-    def _record(self, slot: int) -> dict[str, Tensor]:
-        while slot >= len(self._chunks) * self.chunk_slots:  # the owner has made more since
-            self._chunks.append(self._mapped(len(self._chunks)))
-        return super()._record(slot)
+    def write_cohort(self, clients: NDArray[np.int64], vectors: Mapping[str, Tensor]) -> None:
+        if self.names:
+            self._fill_slots(list(map(self._reserved.__getitem__, clients.tolist())), vectors)

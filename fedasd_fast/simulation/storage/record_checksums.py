@@ -22,10 +22,11 @@ class RecordChecksums:
         self._known: dict[int, int] = {}
         self._unverified: set[int] = set()
 
-    def taken(self, slot: int) -> None:
-        """It is about to be written."""
-        self._known.pop(slot, None)
-        self._unverified.discard(slot)
+    def taken(self, slots: Iterable[int]) -> None:
+        """They are about to be written."""
+        for slot in self._known.keys() & slots:
+            del self._known[slot]
+        self._unverified.difference_update(slots)
 
     def missing(self, slots: Iterable[int]) -> list[int]:
         """Those of the slots that were written since the last checkpoint."""
@@ -45,8 +46,9 @@ class RecordChecksums:
         self._known = dict(zip(slots, found, strict=True))
         self._unverified = {slot for slot, checksum in self._known.items() if checksum != _UNKNOWN}
 
-    def is_unverified(self, slot: int) -> bool:
-        return slot in self._unverified
+    def unverified(self, slots: Iterable[int]) -> list[int]:
+        """Those of the slots whose records have not been compared with their checksums."""
+        return sorted(self._unverified.intersection(slots)) if self._unverified else []
 
     def verify(self, slot: int, record: np.ndarray[Any, Any]) -> bool:
         """Whether the record is what the checkpoint refers to."""

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from ...common import jsonl
 from ...common.formatting import method_label
 from ...common.schema import ConfigError
-from ...config import Config, from_yaml
+from ...config import Config, from_saved_yaml
 from .rows import read_rows
 
 Curve: TypeAlias = dict[int, float]  # a number by round
@@ -74,7 +74,7 @@ def read_run(folder: str | Path, label: str | None = None) -> RecordedRun:
     folder = Path(folder)
     if not (folder / "config.yaml").is_file():
         raise ConfigError(f"{folder} is not a run directory: it has no config.yaml")
-    config = from_yaml(folder / "config.yaml")
+    config = from_saved_yaml(folder / "config.yaml")
     metrics, versions = (read_rows(folder / name) for name in ("metrics.jsonl", "versions.jsonl"))
     bad_lines = (*metrics.bad_lines, *versions.bad_lines)
     return RecordedRun(label or method_label(config.method), config, metrics.rows, folder, versions.rows, bad_lines)

@@ -15,7 +15,7 @@ from typing import IO, Any
 from ...common import jsonl, safe_yaml
 from ...common.files import UnsuitableFile, identity, open_no_follow, read_bounded, write_atomically
 from ...common.schema import ConfigError
-from ...config import Config, from_yaml
+from ...config import BEFORE, Config, from_saved_yaml
 from ..errors import SimulationError, directory_gone
 from ..system.versions import versions
 from .rows import read_rows
@@ -107,8 +107,9 @@ class RunDirectory:
         if not self.holds_a_run():
             raise SimulationError(f"{self.path} is not a run directory: there is no config.yaml in it")
         if not any(self.checkpoints.glob("round-*.pt")):
-            self._check_complete(Config().to_dict())  # with checkpoints, see check_complete
-        return from_yaml(self.path / "config.yaml")
+            always = {key: value for key, value in Config().to_dict().items() if key not in BEFORE}
+            self._check_complete(always)  # with checkpoints, see check_complete
+        return from_saved_yaml(self.path / "config.yaml")
 
     def check_complete(self, saved: str) -> None:
         """Refuses a config.yaml that lacks settings which the checkpoint has: they would get their defaults."""
@@ -121,7 +122,7 @@ class RunDirectory:
         if text.endswith(_END.encode()):
             return
         try:
-            from_yaml(path)
+            from_saved_yaml(path)
             found = safe_yaml.load(text, str(path))
         except ConfigError as error:
             raise SimulationError(f"{path} was cut short, or damaged: {error}; {remedy}") from None

@@ -6,11 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import hypothesis
-import numpy as np
 import pytest
 import torch
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedasd_fast import Result, algorithms, resume, simulate
@@ -21,7 +18,6 @@ from fedasd_fast.data.synthetic import SyntheticData
 from fedasd_fast.simulation import SimulationError
 from fedasd_fast.simulation.client.flat_model import FlatModel
 from fedasd_fast.simulation.client.linear_chain import LinearChain
-from fedasd_fast.simulation.client.samples import LocalSamples
 from fedasd_fast.simulation.client.stacked_model import StackedModel, clients_that_fit
 from fedasd_fast.simulation.cohort import ClientTask, group_tasks
 from fedasd_fast.simulation.context import build_context
@@ -198,21 +194,6 @@ def test_gradients_are_autograds(name: str, clients: int, batch: int) -> None:
             alone.backward(direction[k])
             torch.testing.assert_close(logits[k], alone.detach(), rtol=0, atol=1e-13)
             torch.testing.assert_close(gradients[k], template.gradient, rtol=0, atol=1e-13)
-
-
-@hypothesis.given(n=st.integers(1, 300), epochs=st.integers(1, 6), seed=st.integers(0, 2**40))
-@hypothesis.settings(max_examples=30, deadline=None)
-def test_orders_at_once_are_orders_one_by_one(n: int, epochs: int, seed: int) -> None:
-    """Also within an array of more epochs and clients."""
-    config = from_dict({"seed": seed, "clients": 1, "synthetic": {"shape": [1], "samples_per_client": n}})
-    data = SyntheticData(config.synthetic, 1, "iid", 0)
-    one, other = (LocalSamples(config, data, 3, 0, torch.empty(0)) for _ in range(2))
-    rows = np.tile(np.arange(n + 2), (epochs + 1, 2, 1))
-    one.shuffle(rows[:epochs, 1, :n])
-    for row in rows[:epochs, 1, :n]:
-        assert row.tolist() == other.order().tolist()
-    rows[:epochs, 1, :n] = np.arange(n)
-    assert (rows == np.arange(n + 2)).all()
 
 
 class Poisoned(SyntheticData):

@@ -15,7 +15,7 @@ from torch import nn
 from fedasd_fast.callbacks import Progress
 from fedasd_fast.config import from_yaml
 from fedasd_fast.simulation import SimulationError, resume, simulate
-from fedasd_fast.simulation.cohort import ClientTask
+from fedasd_fast.simulation.cohort import ClientTask, local_steps
 from fedasd_fast.simulation.context import Parallelism, build_context
 from fedasd_fast.simulation.executors import autotune
 from tests.simulation.small_runs import assert_same, contents, small_config
@@ -57,7 +57,7 @@ def test_nothing_is_timed_cold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(autotune.time, "perf_counter", lambda: clock[0])
     group = stopwatch.cohort[:8]
     seconds = stopwatch.round_seconds(group, Parallelism(1, 8))
-    steps = sum(map(stopwatch._local_steps, group))
+    steps = int(local_steps(context.experiment, group).sum())
     assert seconds == pytest.approx(stopwatch._steps / steps)
     assert calls == [2, 8]
 

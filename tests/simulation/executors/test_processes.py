@@ -96,7 +96,7 @@ def test_the_longest_clients_are_first_and_the_queue_stays_short() -> None:
     tasks = [ClientTask(k, 1 + k % 3, 1 / 5000) for k in range(5000)]
     pieces = executor._pieces(tasks, {k: (-1, k) for k in range(5000)})
     trained = [task.client for piece in pieces for group in piece for task in group.tasks]
-    steps = [local_steps(context.experiment, tasks[client]) for client in trained]
+    steps = local_steps(context.experiment, [tasks[client] for client in trained]).tolist()
     assert steps == sorted(steps, reverse=True)
     assert sorted(trained) == list(range(5000))
     assert len(pieces) <= MAX_PIECES

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -15,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from torch import Tensor
 
 from fedasd_fast.simulation import SimulationError
-from fedasd_fast.simulation.storage import client_store
+from fedasd_fast.simulation.storage import record_chunks
 from fedasd_fast.simulation.storage.client_store import ClientStore
 from fedasd_fast.simulation.storage.record_checksums import RecordChecksums
 from tests.simulation.small_runs import files
@@ -26,7 +27,7 @@ RECORD = len(NAMES) * SIZE * 4  # bytes
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_store, "_CHUNK_BYTES", 4 * RECORD)  # four records to a file
+    monkeypatch.setattr(record_chunks, "_CHUNK_BYTES", 4 * RECORD)  # four records to a file
 
 
 def make(directory: Path | None, names: tuple[str, ...] = NAMES) -> ClientStore:
@@ -76,6 +77,25 @@ class Crashes(RuleBasedStateMachine):
             self.count += 1
             self.store.write(client, vectors(self.count))
             self.now[client] = self.count
+
+    @rule(clients=st.lists(st.integers(0, 7), max_size=6, unique=True))
+    def write_cohort(self, clients: list[int]) -> None:
+        values = torch.arange(self.count + 1, self.count + 1 + len(clients)).float()
+        rows = values.unsqueeze(1).expand(-1, SIZE)
+        self.store.write_cohort(np.array(clients, np.int64), {"h": rows, "upload": -rows, "unused": torch.zeros(1)})
+        self.now.update(zip(clients, values.tolist(), strict=True))
+        self.count += len(clients)
+
+    @rule(order=st.permutations(range(8)))
+    def read_cohort(self, order: list[int]) -> None:
+        clients = np.array(order)
+        known = self.store.known(clients)
+        assert known.tolist() == [k in self.now for k in order]
+        for name, sign in (("h", 1), ("upload", -1)):
+            out = torch.full((int(known.sum()), SIZE), torch.nan)
+            self.store.read_cohort(name, clients[known], out)
+            expected = sign * torch.tensor([self.now[k] for k in order if k in self.now])
+            assert torch.equal(out, expected.unsqueeze(1).expand(-1, SIZE).to(out))
 
     @rule()
     def mark(self) -> None:
@@ -325,7 +345,7 @@ def test_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(28, "No space left on device")
 
     records = make(tmp_path)
-    monkeypatch.setattr(client_store.os, "posix_fallocate", full)
+    monkeypatch.setattr(record_chunks.os, "posix_fallocate", full)
     with pytest.raises(SimulationError, match=r"chunk-00000.bin needs 96 bytes \(No space left on device\); free some"):
         records.write(0, vectors(0))
     assert list(tmp_path.iterdir()) == []
@@ -387,3 +407,69 @@ class TestReservedSlots:
         assert records.read(1) is not None
         assert float(records.read(1)["upload"][0]) != 9  # type: ignore[index]
         assert records.read(2) is None
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_a_cohort_for_which_there_is_no_room_leaves_the_store_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: bool
+) -> None:
+    store = make(None if in_memory else tmp_path)
+    store.write(1, vectors(1.0))
+    store.mark()
+    add, free = record_chunks.RecordChunks.add, list(store._free)
+
+    def full(self: record_chunks.RecordChunks) -> None:
+        if len(self) >= 2:
+            raise SimulationError("no room")
+        add(self)
+
+    monkeypatch.setattr(record_chunks.RecordChunks, "add", full)
+    rows = torch.ones(9, SIZE)
+    with pytest.raises(SimulationError, match="no room"):
+        store.write_cohort(np.arange(9), {"h": rows, "upload": -rows})
+    assert set(store._free) == {*free, 4, 5, 6, 7}
+    assert len(store._free) == 7
+    assert store.known(np.arange(9)).tolist() == [k == 1 for k in range(9)]
+    monkeypatch.undo()
+    store.write_cohort(np.arange(9), {"h": rows, "upload": -rows})
+    assert [value(store, k) for k in range(9)] == [1.0] * 9
+
+
+def test_cohorts_in_slots_that_were_reserved(tmp_path: Path) -> None:
+    store, clients = make(tmp_path), np.array([5, 2, 8])
+    store.write(2, vectors(7.0))
+    slots = store.reserve(clients.tolist())
+    assert [old for old, _ in slots.values()] == [-1, 0, -1]
+    worker = store.for_workers()
+    worker.assign(slots)
+    assert worker.known(clients).tolist() == [False, True, False]
+    out = torch.empty(1, SIZE)
+    worker.read_cohort("h", clients[1:2], out)
+    assert out.tolist() == [[7.0] * SIZE]
+    rows = torch.tensor([[1.0], [2.0], [3.0]]).expand(-1, SIZE)
+    worker.write_cohort(clients, {"h": rows, "upload": -rows})
+    assert value(store, 2) == 7.0
+    store.commit([5, 2])
+    assert [value(store, k) for k in (5, 2, 8)] == [1.0, 2.0, None]
+    store.rollback()
+    assert [value(store, k) for k in (5, 2, 8)] == [None, None, None]
+
+
+def test_a_damaged_record_of_a_cohort_is_named(tmp_path: Path) -> None:
+    store = make(tmp_path)
+    rows = torch.arange(6.0).unsqueeze(1).expand(-1, SIZE)
+    store.write_cohort(np.arange(10, 16), {"h": rows, "upload": -rows})
+    snapshot = checkpointed(store)
+    chunk = tmp_path / "chunk-00001.bin"
+    data = bytearray(chunk.read_bytes())
+    data[RECORD] ^= 1  # the second record of the second file: that of client 15
+    chunk.write_bytes(data)
+    again = make(tmp_path)
+    again.restore(snapshot)
+    out = torch.empty(2, SIZE)
+    again.read_cohort("h", np.array([13, 14]), out)
+    assert out[:, 0].tolist() == [3.0, 4.0]
+    with pytest.raises(
+        SimulationError, match=f"the record of client 15 is damaged: .*chunk-00001.bin .* from {RECORD} on"
+    ):
+        again.read_cohort("h", np.array([14, 15]), out)
