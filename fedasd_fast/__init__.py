@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .config import Config
     from .kernels.loader import build_info
     from .loss import reference
+    from .loss.alpha import alpha_normalizer
     from .loss.functional import asd_loss, asd_loss_and_grad, asd_objective
     from .loss.label_prior import label_prior
     from .loss.module import ASDLoss
@@ -34,6 +35,7 @@ _DEFINED_IN = {
     "Config": ".config",
     "Result": ".simulation",
     "TeacherCache": ".loss.teacher_cache",
+    "alpha_normalizer": ".loss.alpha",
     "asd_loss": ".loss.functional",
     "asd_loss_and_grad": ".loss.functional",
     "asd_objective": ".loss.functional",
@@ -50,6 +52,7 @@ __all__ = [
     "TeacherCache",
     "__version__",
     "algorithms",
+    "alpha_normalizer",
     "asd_loss",
     "asd_loss_and_grad",
     "asd_objective",

@@ -126,3 +126,14 @@ class CachedTeacher:
             raise ValueError(
                 "label_prior differs from the one the teacher cache was built with; pass None, or build the cache anew"
             )
+
+
+def check_kind(teacher_logits: object) -> None:
+    """Refuses what is neither a tensor, nor rows of a cache, nor None, and says what to pass."""
+    if teacher_logits is None or isinstance(teacher_logits, (Tensor, TeacherRows)):
+        return
+    if isinstance(teacher_logits, CachedTeacher):
+        raise wrong_type(
+            teacher_logits, "teacher_logits", "the rows of it that belong to this batch: pass cache[rows], or cache[:]"
+        )
+    raise wrong_type(teacher_logits, "teacher_logits", "a torch.Tensor, or cache[rows] of a TeacherCache")

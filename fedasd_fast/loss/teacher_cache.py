@@ -21,7 +21,6 @@ from ..kernels.checks import (
     as_bool,
     as_int64,
     check_integers,
-    check_logits,
     check_memory,
     check_proportions,
     check_teacher,
@@ -29,6 +28,7 @@ from ..kernels.checks import (
     require,
     wrong_type,
 )
+from ..kernels.client_dimension import check_dimensions
 from . import reference
 from .cached_teacher import CachedTeacher
 from .options import ASDOptions
@@ -52,14 +52,16 @@ class TeacherCache(CachedTeacher):
         dtype: torch.dtype = torch.float32,
         log_rows: bool = False,
         ignore_index: int = -100,
+        client_dim: int | None = None,
     ) -> TeacherCache:
-        """From teacher logits [N, C] or [K, N, C].
+        """From teacher logits [N, C], targets [N] and label_prior [C]; with client_dim=0 [K, N, C] and so on.
 
         dtype is what the rows are stored in; float16 keeps probabilities better than bfloat16.  log_rows stores
         log-probabilities: a step then costs one more exponential a class, but reverse_kl stays exact for classes whose
         probability underflows.
         """
-        check_logits(teacher_logits, "teacher_logits")
+        check_tensor(teacher_logits, "teacher_logits")
+        check_dimensions(teacher_logits, "teacher_logits", client_dim)
         options = ASDOptions(
             temperature=temperature, entropy_temperature=entropy_temperature, entropy_power=entropy_power,
             prior_power=prior_power, not_true=not_true, ignore_index=ignore_index,
@@ -82,14 +84,15 @@ class TeacherCache(CachedTeacher):
         dtype: torch.dtype = torch.float32,
         log_rows: bool = False,
         ignore_index: int = -100,
+        client_dim: int | None = None,
     ) -> TeacherCache:
-        """One forward pass of `model` over inputs [N, ...] (or [K, N, ...]) in eval mode, which is restored after.
+        """One forward pass of `model` over inputs [N, ...] (client_dim=0: [K, N, ...]) in eval mode, which is restored.
 
         Inputs may live elsewhere than the model: batches are moved to it, and the cache stays where the targets are.
         """
         batch_size = as_int64(batch_size, "batch_size")
         require(batch_size > 0, f"batch_size = {batch_size}; expected a positive number")
-        _check_build(model, inputs, targets, label_prior, dtype)
+        _check_build(model, inputs, targets, label_prior, dtype, client_dim)
         options = ASDOptions(
             temperature=temperature, entropy_temperature=entropy_temperature, entropy_power=entropy_power,
             prior_power=prior_power, not_true=not_true, ignore_index=ignore_index,
@@ -100,7 +103,14 @@ class TeacherCache(CachedTeacher):
         return _from_logits(logits, targets, label_prior, options, dtype, log_rows)
 
 
-def _check_build(model: nn.Module, inputs: Tensor, targets: Tensor, label_prior: Tensor, dtype: torch.dtype) -> None:
+def _check_build(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    label_prior: Tensor,
+    dtype: torch.dtype,
+    client_dim: int | None,
+) -> None:
     """Before the forward pass, which may take long."""
     if not isinstance(model, nn.Module):
         raise wrong_type(model, "model", "a torch.nn.Module")
@@ -109,7 +119,7 @@ def _check_build(model: nn.Module, inputs: Tensor, targets: Tensor, label_prior:
     check_integers(targets, "targets")
     check_proportions(label_prior)
     lead = tuple(targets.shape)
-    require(len(lead) in (1, 2), f"targets has shape {lead}; expected [N], or [K, N] with a client dimension")
+    check_dimensions(targets, "targets", client_dim, 1)
     require(
         tuple(inputs.shape[: len(lead)]) == lead,
         f"inputs has shape {tuple(inputs.shape)}; expected {[*lead, '...']}, one input for each of the targets",
