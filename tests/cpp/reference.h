@@ -72,9 +72,9 @@ struct Result {
   std::vector<Row> gradient, gradient_scale;  // errors are measured in roundoffs of the scale
 };
 
-// `label` -1: an ignored row.
+// `label` -1: an ignored row.  `normalizer`: the mean weight that alpha is relative to; 0: that of these rows.
 inline Result objective(const Options& o, const std::vector<Row>& student, const std::vector<Teacher>& teachers,
-                        const std::vector<int64_t>& label) {
+                        const std::vector<int64_t>& label, double normalizer = 0) {
   Result result;
   double total_weight = 0, valid = 0, top = -kInfinity;
   for (size_t i = 0; i < label.size(); ++i)
@@ -85,6 +85,7 @@ inline Result objective(const Options& o, const std::vector<Row>& student, const
     total_weight += weight(i);
     ++valid;
   }
+  if (normalizer != 0) total_weight = normalizer * valid * std::exp(-top);
 
   for (size_t i = 0; i < label.size(); ++i) {
     const size_t classes = student[i].size();
