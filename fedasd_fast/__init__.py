@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .loss.functional import asd_loss, asd_loss_and_grad, asd_objective
     from .loss.label_prior import label_prior
     from .loss.module import ASDLoss
+    from .loss.row_numbers import with_rows
     from .loss.teacher_cache import TeacherCache
     from .simulation.result import Result
     from .simulation.simulate import resume, simulate
@@ -43,6 +44,7 @@ _DEFINED_IN = {
     "label_prior": ".loss.label_prior",
     "resume": ".simulation",
     "simulate": ".simulation",
+    "with_rows": ".loss.row_numbers",
 }
 
 __all__ = [
@@ -64,6 +66,7 @@ __all__ = [
     "reference",
     "resume",
     "simulate",
+    "with_rows",
 ]
 
 
