@@ -262,8 +262,8 @@ inline void check_cache(Backend& backend, Batch& b) {
 inline void check_objective(Batch& b, const Output& out) {
   const Case& c = b.c;
   const double roundoff = kRoundoffs * numbers::unit_roundoff(compute_type(c.student));
-  // An exponential flushed to 0 counts times weights and logarithms.
-  const double tiny = numbers::tiny(c.student) + 1e5 * numbers::tiny(compute_type(c.student));
+  // An exponential flushed to 0 counts times weights and logarithms; alpha comes on top of that if it exceeds 1.
+  const double stored_tiny = numbers::tiny(c.student), flushed = 1e5 * numbers::tiny(compute_type(c.student));
   // A cached row does not quite sum to 1, which the loss, not the gradient, is sensitive to.
   double storage = kRoundoffs * numbers::unit_roundoff(compute_type(c.teacher));
   storage += numbers::unit_roundoff(c.cache) + double(c.classes) * numbers::tiny(c.cache);
@@ -288,7 +288,8 @@ inline void check_objective(Batch& b, const Output& out) {
         const double got = out.gradient.get((k * c.batch + i) * c.classes + j),
                      g = expected.gradient[size_t(i)][size_t(j)];
         const double tolerance = roundoff * expected.gradient_scale[size_t(i)][size_t(j)] +
-                                 numbers::unit_roundoff(c.student) * std::fabs(g) + tiny;
+                                 numbers::unit_roundoff(c.student) * std::fabs(g) + stored_tiny +
+                                 flushed * expected.largest_alpha;
         CHECK(close(got, g, label[size_t(i)] < 0 ? 0 : tolerance), "gradient", k, i, j, got, g, tolerance, c);
       }
   }

@@ -69,6 +69,7 @@ inline double condition(const Row& logits, double tau) {
 
 struct Result {
   double loss = 0, loss_scale = 0;
+  double largest_alpha = 1;                   // more than 1 only with a normalizer
   std::vector<Row> gradient, gradient_scale;  // errors are measured in roundoffs of the scale
 };
 
@@ -95,6 +96,7 @@ inline Result objective(const Options& o, const std::vector<Row>& student, const
       const Row log_u = log_softmax(student[i], 1.0);
       const Row& log_s = teachers[i].log_s;
       const double alpha = weight(i) / total_weight;
+      result.largest_alpha = std::max(result.largest_alpha, alpha);
       const double condition_number = condition(student[i], o.temperature) + condition(log_s, 1.0);
 
       auto ratio = [&](size_t c) {  // log(q/s) or log(q/m), 0 where q is; kl has no need of it
