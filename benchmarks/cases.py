@@ -33,6 +33,10 @@ def shape_name(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
 
 
+def client_dim(logits: Tensor) -> int | None:
+    return 0 if logits.dim() == 3 else None
+
+
 @dataclass(frozen=True, eq=False)
 class Case:
     """One batch ([B, C]) or a stack of client batches ([K, B, C]), with a teacher cache that holds the same rows."""
@@ -52,8 +56,9 @@ class Case:
         """Loss and gradient of the reference in float64, from the same float32 inputs."""
         student = self.student.double().requires_grad_()
         loss = fa.reference.asd_objective(
-            student, self.teacher.double(), self.targets, self.prior.double(), ASD_WEIGHT, temperature=TEMPERATURE
-        )
+            student, self.teacher.double(), self.targets, self.prior.double(), ASD_WEIGHT, temperature=TEMPERATURE,
+            client_dim=client_dim(student),
+        )  # fmt: skip
         (gradient,) = torch.autograd.grad(loss.sum(), student)
         return loss.detach(), gradient
 
@@ -68,5 +73,7 @@ def make_case(shape: tuple[int, ...], seed: int = 0) -> Case:
     # The cache is stored in another order than the batch, so the kernel's gather does real work.
     order = torch.rand(*lead, batch, generator=random).argsort(-1)
     shuffled = teacher.gather(-2, order.unsqueeze(-1).expand(shape))
-    cache = fa.TeacherCache.from_logits(shuffled, targets.gather(-1, order), prior, temperature=TEMPERATURE)
+    cache = fa.TeacherCache.from_logits(
+        shuffled, targets.gather(-1, order), prior, temperature=TEMPERATURE, client_dim=client_dim(student)
+    )
     return Case(student, teacher, targets, prior, cache, order.argsort(-1))

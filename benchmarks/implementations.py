@@ -10,7 +10,7 @@ from torch import Tensor
 
 import fedasd_fast as fa
 
-from .cases import ASD_WEIGHT, TEMPERATURE, Case
+from .cases import ASD_WEIGHT, TEMPERATURE, Case, client_dim
 
 Call = Callable[[], tuple[Tensor, Tensor] | None]
 
@@ -28,11 +28,13 @@ def minimal_objective(z: Tensor, t: Tensor, y: Tensor, p: Tensor) -> Tensor:
 
 
 def _reference(z: Tensor, t: Tensor, y: Tensor, p: Tensor) -> Tensor:
-    return fa.reference.asd_objective(z, t, y, p, ASD_WEIGHT, temperature=TEMPERATURE)
+    return fa.reference.asd_objective(z, t, y, p, ASD_WEIGHT, temperature=TEMPERATURE, client_dim=client_dim(z))
 
 
 def _fused(z: Tensor, t: Tensor, y: Tensor, p: Tensor) -> Tensor:
-    return fa.asd_objective(z, t, y, p, ASD_WEIGHT, temperature=TEMPERATURE, implementation="fused")
+    return fa.asd_objective(
+        z, t, y, p, ASD_WEIGHT, temperature=TEMPERATURE, implementation="fused", client_dim=client_dim(z)
+    )
 
 
 def through_autograd(objective: Callable[..., Tensor], case: Case) -> Call:
@@ -75,6 +77,7 @@ def _loss_and_grad(case: Case) -> Call:
         ASD_WEIGHT,
         temperature=TEMPERATURE,
         implementation="fused",
+        client_dim=client_dim(case.student),
     )
 
 
@@ -87,6 +90,7 @@ def _loss_and_grad_cached(case: Case) -> Call:
         ASD_WEIGHT,
         temperature=TEMPERATURE,
         implementation="fused",
+        client_dim=client_dim(case.student),
     )
 
 

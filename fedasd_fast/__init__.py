@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from .config import Config
     from .kernels.loader import build_info
     from .loss import reference
+    from .loss.alpha import alpha_normalizer
     from .loss.functional import asd_loss, asd_loss_and_grad, asd_objective
     from .loss.label_prior import label_prior
     from .loss.module import ASDLoss
+    from .loss.row_numbers import with_rows
     from .loss.teacher_cache import TeacherCache
     from .simulation.result import Result
     from .simulation.simulate import resume, simulate
@@ -34,6 +36,7 @@ _DEFINED_IN = {
     "Config": ".config",
     "Result": ".simulation",
     "TeacherCache": ".loss.teacher_cache",
+    "alpha_normalizer": ".loss.alpha",
     "asd_loss": ".loss.functional",
     "asd_loss_and_grad": ".loss.functional",
     "asd_objective": ".loss.functional",
@@ -41,6 +44,7 @@ _DEFINED_IN = {
     "label_prior": ".loss.label_prior",
     "resume": ".simulation",
     "simulate": ".simulation",
+    "with_rows": ".loss.row_numbers",
 }
 
 __all__ = [
@@ -50,6 +54,7 @@ __all__ = [
     "TeacherCache",
     "__version__",
     "algorithms",
+    "alpha_normalizer",
     "asd_loss",
     "asd_loss_and_grad",
     "asd_objective",
@@ -61,6 +66,7 @@ __all__ = [
     "reference",
     "resume",
     "simulate",
+    "with_rows",
 ]
 
 

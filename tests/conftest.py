@@ -15,6 +15,11 @@ from fedasd_fast.kernels import loader
 CAPABILITIES = ("avx512", "avx2", "generic")
 
 
+def client_dim(logits: Tensor) -> int | None:
+    """What the loss is told of logits [B, C] or [K, B, C]."""
+    return 0 if logits.dim() == 3 else None
+
+
 @dataclass
 class Batch:
     student: Tensor
@@ -24,6 +29,10 @@ class Batch:
 
     def __iter__(self) -> Any:
         return iter((self.student, self.teacher, self.targets, self.prior))
+
+    @property
+    def client_dim(self) -> int | None:
+        return client_dim(self.student)
 
     def to(self, dtype: torch.dtype) -> Batch:
         return Batch(self.student.to(dtype), self.teacher.to(dtype), self.targets, self.prior.to(dtype))
@@ -60,7 +69,9 @@ def reference_loss_and_grad(batch: Batch, asd_weight: float, dtype: torch.dtype 
     """Loss and gradient by the reference; with `dtype`, of the same numbers in another precision."""
     batch = batch if dtype is None else batch.to(dtype)
     student = batch.student.detach().clone().requires_grad_()
-    loss = fa.reference.asd_objective(student, batch.teacher, batch.targets, batch.prior, asd_weight, **keywords)
+    loss = fa.reference.asd_objective(
+        student, batch.teacher, batch.targets, batch.prior, asd_weight, client_dim=batch.client_dim, **keywords
+    )
     (gradient,) = torch.autograd.grad(loss.sum(), student)
     return loss.detach(), gradient
 

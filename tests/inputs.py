@@ -77,7 +77,7 @@ def leaf(batch):
     return student, Batch(student, batch.teacher, batch.targets, batch.prior)
 
 
-OP_ARGUMENTS = (None, None, None, None, False, 3.0, 1.0, 2.0, 1.0, 1.0, 1.0, "adaptive", "kl", False, -100)
+OP_ARGUMENTS = (None, None, None, None, None, False, 3.0, 1.0, 2.0, 1.0, 1.0, 1.0, "adaptive", "kl", False, -100)
 
 
 def op_arguments(batch, requires_grad, cached):
@@ -85,7 +85,7 @@ def op_arguments(batch, requires_grad, cached):
     student = batch.student.requires_grad_(requires_grad)
     if not cached:
         return (student, batch.teacher, batch.targets, batch.prior, *OP_ARGUMENTS)
-    cache = fa.TeacherCache.from_logits(batch.teacher, batch.targets, batch.prior)
+    cache = fa.TeacherCache.from_logits(batch.teacher, batch.targets, batch.prior, client_dim=batch.client_dim)
     view = cache[:]
     stored = (cache.targets, cache.constant, cache.log_weight)
     return (student, cache.rows, batch.targets, None, view.rows.contiguous(), *stored, *OP_ARGUMENTS[4:])

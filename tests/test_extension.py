@@ -104,6 +104,16 @@ def test_an_extension_of_an_older_version_is_not_used(tmp_path, monkeypatch):
     assert "rebuild" in reason
 
 
+def test_an_extension_whose_loss_lacks_an_argument_is_not_used(tmp_path, monkeypatch):
+    (tmp_path / "_built_for.txt").write_text(torch.__version__)
+    assert loader._load(tmp_path) == (loader.module, None)
+    assert not loader._takes("an argument of tomorrow")
+    monkeypatch.setattr(loader, "_takes", lambda argument: False)
+    module, reason = loader._load(tmp_path)
+    assert module is None
+    assert "older version (it lacks the argument alpha_normalizer of asd_objective)" in reason
+
+
 def test_an_extension_for_another_torch_is_not_loaded(tmp_path):
     (tmp_path / "_built_for.txt").write_text("1.2.3\n")
     module, reason = loader._load(tmp_path)

@@ -146,7 +146,7 @@ def loaded_by(statement: str) -> set[str]:
     ("statement", "most"),
     [
         ("import fedasd_fast", 2),
-        ("from fedasd_fast import ASDLoss, TeacherCache, asd_loss_and_grad, label_prior, reference", 16),
+        ("from fedasd_fast import ASDLoss, TeacherCache, asd_loss_and_grad, label_prior, reference", 24),
     ],
 )
 def test_a_loss_user_loads_neither_simulator_nor_yaml_nor_rich(statement: str, most: int) -> None:

@@ -87,6 +87,10 @@ struct Problem {
   Integers rows, cache_targets;
   Numbers cache_constant, cache_log_weight;
 
+  // [clients]: alpha = weight / (normalizer x valid rows); without data the mean weight of this batch takes its place,
+  // and the weights sum to 1.
+  Numbers alpha_normalizer;
+
   Losses loss;
   void* gradient = nullptr;  // [clients, batch, classes] of the student's type, contiguous, or null
 };

@@ -82,6 +82,16 @@ double read_log_proportion(const Numbers& prior, int64_t clients, int64_t k, int
   return std::log(proportion);
 }
 
+void read_normalizer(const Problem& p, int64_t k, Client& c) {
+  c.has_normalizer = p.alpha_normalizer.data != nullptr;
+  if (!c.has_normalizer) return;
+  const double normalizer = p.alpha_normalizer.at(k, 0);
+  if (!(normalizer > 0) || std::isinf(normalizer))
+    refuse("alpha_normalizer", p.clients > 1 ? '[' + std::to_string(k) + ']' : "", " = ", normalizer,
+           "; expected a positive finite number: the mean weight, as alpha_normalizer(cache[rows]) gives");
+  c.log_normalizer = std::log(normalizer);
+}
+
 // Labels, label proportions and cache rows of client k, with all checks that need values: O(batch).
 void read_rows(const Problem& p, int64_t k, Client& c) {
   const Options& o = p.options;
@@ -150,6 +160,7 @@ double client_loss(const Problem& p, const Options& o, int64_t k, Client& c, con
   };
   read_rows(p, k, c);
   if (o.asd_weight != 0) {
+    read_normalizer(p, k, c);
     if (p.teacher_rows == TeacherRows::logits) over(run.teacher_rows);
     run.normalise(c, o);
     over(run.student_rows);

@@ -32,9 +32,11 @@ struct Client {
   int64_t batch = 0, classes = 0;
   Matrix student, teacher;
   TeacherRows teacher_rows = TeacherRows::logits;
-  void* gradient = nullptr;  // contiguous, the student's type; null: value only
-  int64_t valid = 0;         // rows that are not ignored
-  bool wide = false;         // compute in double, whatever the student's type
+  void* gradient = nullptr;     // contiguous, the student's type; null: value only
+  int64_t valid = 0;            // rows that are not ignored
+  bool has_normalizer = false;  // alpha is relative to a given mean weight; else to the batch's own
+  double log_normalizer = 0;
+  bool wide = false;  // compute in double, whatever the student's type
   RowNumbers rows{};
 };
 

@@ -19,9 +19,15 @@ void normalise(const Client& c, const Options& o) {
     top = r.weight[i] > top ? r.weight[i] : top;
   }
   if (top == -infinity) top = 0;  // no valid row: every weight becomes 0
+  if (c.has_normalizer && c.log_normalizer > top) top = c.log_normalizer;
   for (int64_t i = 0; i < c.batch; ++i) r.weight[i] -= top;
   exp_nonpositive<double>(r.weight, c.batch);
   for (int64_t i = 0; i < c.batch; ++i) sum += r.weight[i];
+  if (c.has_normalizer) {
+    sum = c.log_normalizer - top;
+    exp_nonpositive<double>(&sum, 1);
+    sum *= double(c.valid);
+  }
   for (int64_t i = 0; i < c.batch; ++i) r.weight[i] = sum > 0 ? r.weight[i] / sum : r.weight[i] * sum;
 }
 

@@ -31,6 +31,13 @@ __device__ __forceinline__ T read_log_proportion(const Numbers& label_prior, int
   return log_e(proportion);
 }
 
+template <class L>
+__device__ __forceinline__ L read_log_normalizer(const Numbers& alpha_normalizer, int64_t client) {
+  const L normalizer = L(alpha_normalizer.at(client, 0));
+  FEDASD_DEVICE_ASSERT(normalizer > 0 && normalizer < kInfinity<L> && "alpha_normalizer is positive and finite");
+  return log_e(normalizer);
+}
+
 // A row of the batch: its label, and where the teacher has it.
 struct BatchRow {
   int label, teacher_row;
@@ -114,8 +121,9 @@ struct Weights {
     sums[0] *= exp_of(own - top[0]);
     block_reduce(sums, shared.sums, T(0), Add{});
     if (threadIdx.x == 0) {
-      shared.result.top = top[0];
-      shared.result.inverse_sum = 1 / sums[0];
+      const Numbers& normalizer = p.problem.alpha_normalizer;  // given: alpha does not depend on the batch's own sum
+      shared.result.top = normalizer.data ? read_log_normalizer<L>(normalizer, client) : top[0];
+      shared.result.inverse_sum = 1 / (normalizer.data ? sums[1] : sums[0]);
       shared.result.valid = sums[1];
     }
     // Hazard (read after write): the other threads read what thread 0 has written.

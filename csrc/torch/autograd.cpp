@@ -93,22 +93,24 @@ void check_undifferentiated(const at::Tensor& t, const char* name) {
 }
 
 void check_differentiation(const at::Tensor& student, const std::optional<at::Tensor>& teacher,
-                           const std::optional<at::Tensor>& label_prior) {
+                           const std::optional<at::Tensor>& label_prior,
+                           const std::optional<at::Tensor>& alpha_normalizer) {
   if (teacher) check_undifferentiated(*teacher, "teacher_logits");
   if (label_prior) check_undifferentiated(*label_prior, "label_prior");
+  if (alpha_normalizer) check_undifferentiated(*alpha_normalizer, "alpha_normalizer");
   TORCH_CHECK_NOT_IMPLEMENTED(!torch::autograd::isFwGradDefined(student),
                               "the fused ASD loss has no forward-mode derivative; use implementation='reference'");
 }
 
 LossAndGrad asd_loss_and_grad(FEDASD_OBJECTIVE_PARAMETERS) {
-  check_differentiation(student_logits, teacher, label_prior);
+  check_differentiation(student_logits, teacher, label_prior, alpha_normalizer);
   at::AutoDispatchBelowADInplaceOrView below;
   return op_handle<AsdLossAndGradOp>().call(FEDASD_OBJECTIVE_ARGUMENTS);
 }
 
 at::Tensor asd_objective(FEDASD_OBJECTIVE_PARAMETERS) {
   if (!at::GradMode::is_enabled() || !student_logits.requires_grad()) {
-    check_differentiation(student_logits, teacher, label_prior);
+    check_differentiation(student_logits, teacher, label_prior, alpha_normalizer);
     at::AutoDispatchBelowADInplaceOrView below;
     return op_handle<AsdObjectiveOp>().call(FEDASD_OBJECTIVE_ARGUMENTS);
   }

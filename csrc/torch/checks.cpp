@@ -145,6 +145,13 @@ Sizes check_objective(FEDASD_OBJECTIVE_PARAMETERS) {
         "label_prior = None, but adaptive weights need the client's label distribution; pass label_prior(targets, "
         "num_classes), a TeacherCache, or weighting='uniform'");
   }
+  if (alpha_normalizer) {
+    TORCH_CHECK_VALUE(alpha_normalizer->scalar_type() == at::kDouble, "alpha_normalizer has dtype ",
+                      alpha_normalizer->scalar_type(), "; expected float64");
+    check_shape(*alpha_normalizer, with_clients({}), "alpha_normalizer", "one number, or one for each client");
+    check_device(*alpha_normalizer, student_logits, "alpha_normalizer", "student_logits");
+    check_memory(*alpha_normalizer, "alpha_normalizer");
+  }
   return s;
 }
 

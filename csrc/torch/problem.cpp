@@ -55,6 +55,8 @@ Objective read_objective(FEDASD_OBJECTIVE_PARAMETERS, bool with_gradient) {
     objective.label_prior = wide(*label_prior);
     p.label_prior = numbers_of(objective.label_prior, s.has_clients);
   }
+  if (alpha_normalizer)
+    p.alpha_normalizer = {alpha_normalizer->const_data_ptr(), true, client_stride(*alpha_normalizer, s.has_clients), 0};
   if (with_gradient) {
     objective.gradient =
         at::empty(student_logits.sizes(), student_logits.options().memory_format(at::MemoryFormat::Contiguous));

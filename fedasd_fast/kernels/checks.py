@@ -22,7 +22,8 @@ def require(condition: bool, message: str) -> None:
 
 
 def wrong_type(x: object, name: str, expected: str) -> TypeError:
-    return TypeError(f"{name} is a {type(x).__name__}; expected {expected}")
+    remedy = f": call torch.from_numpy({name})" if type(x).__name__ == "ndarray" and "torch.Tensor" in expected else ""
+    return TypeError(f"{name} is a {type(x).__name__}; expected {expected}{remedy}")
 
 
 def as_float(x: Any, name: str) -> float:
@@ -114,9 +115,22 @@ def check_logits(logits: Tensor, name: str) -> None:
     check_tensor(logits, name)
     require(logits.dtype in FLOATS, f"{name} has dtype {logits.dtype}; expected float32, float64, float16 or bfloat16")
     shape = tuple(logits.shape)
-    require(logits.dim() in (2, 3), f"{name} has shape {shape}; expected [B, C], or [K, B, C] with a client dimension")
+    require(logits.dim() in (2, 3), f"{name} has shape {shape}; expected [B, C], or [K, B, C] with client_dim=0")
     require(logits.shape[-1] > 0, f"{name} has shape {shape}; expected at least one class")
     check_memory(logits, name)
+
+
+def check_normalizer(alpha_normalizer: Tensor, student: Tensor) -> None:
+    """float64, one number for each client; never looks at a value."""
+    check_tensor(alpha_normalizer, "alpha_normalizer")
+    require(
+        alpha_normalizer.dtype == torch.float64,
+        f"alpha_normalizer has dtype {alpha_normalizer.dtype}; expected a floating-point number",
+    )
+    _check_shape(alpha_normalizer, student.shape[:-2], "alpha_normalizer", "one number, or one for each client")
+    _check_device(alpha_normalizer, student, "alpha_normalizer")
+    _check_undifferentiated(alpha_normalizer, "alpha_normalizer")
+    check_memory(alpha_normalizer, "alpha_normalizer")
 
 
 def check_inputs(

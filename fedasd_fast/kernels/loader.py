@@ -20,6 +20,12 @@ def _release(version: str) -> list[str]:
     return version.split("+")[0].split(".")[:2]
 
 
+def _takes(argument: str) -> bool:
+    """Whether the loss of the extension that was loaded has such an argument."""
+    schema = torch.ops.fedasd.asd_objective.default._schema
+    return any(a.name == argument for a in schema.arguments)
+
+
 def _load(folder: Path) -> tuple[Any, str | None]:
     """The module, or None and the reason."""
     if os.environ.get("FEDASD_DISABLE_EXTENSION", "0") not in ("", "0"):
@@ -39,6 +45,8 @@ def _load(folder: Path) -> tuple[Any, str | None]:
     except ImportError as error:
         return None, f"the extension does not load ({error}); {_REBUILD_ADVICE}"
     lacking = [name for name in _REQUIRED_FUNCTIONS if not hasattr(loaded, name)]
+    if not lacking and not _takes("alpha_normalizer"):
+        lacking = ["the argument alpha_normalizer of asd_objective"]
     if lacking:
         return None, f"the extension was built from an older version (it lacks {', '.join(lacking)}); {_REBUILD_ADVICE}"
     return loaded, None

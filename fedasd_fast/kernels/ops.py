@@ -12,22 +12,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .checks import check_cache, check_finite, check_inputs, check_options, check_teacher
+from .checks import check_cache, check_finite, check_inputs, check_normalizer, check_options, check_teacher
 from .update_checks import check_accumulation, check_ascent, check_step
 
-TENSORS = 8  # the objective ops' leading arguments, see csrc/torch/ops.h
+TENSORS = 9  # the objective ops' leading arguments, see csrc/torch/ops.h
 
 
 def _check_objective(
     student: Tensor, teacher: Tensor | None, targets: Tensor, prior: Tensor | None, *rest: Any
 ) -> None:
     """rest: see FEDASD_OBJECTIVE_SCHEMA in csrc/torch/ops.h."""
-    rows, asd_weight, ce_weight, options, weighting = rest[0], rest[5], rest[6], rest[7:13], rest[11]
+    rows, normalizer = rest[0], rest[4]
+    asd_weight, ce_weight, options, weighting = rest[6], rest[7], rest[8:14], rest[12]
     check_finite(asd_weight, "asd_weight")
     check_finite(ce_weight, "ce_weight")
     check_options(*options)
     check_inputs(student, teacher, rows, targets, prior, weighting, asd_weight)
     check_cache(rows, rest[1:4])
+    if normalizer is not None:
+        check_normalizer(normalizer, student)
 
 
 def _loss_like(student: Tensor) -> Tensor:

@@ -65,9 +65,10 @@ class CachedTeacher:
         elif not isinstance(rows, Tensor):
             rows = self._as_tensor(rows)
         if rows.dtype not in INTEGERS or rows.dim() != self.targets.dim():
+            expected = "[B]" if self.targets.dim() == 1 else "[K, B], for the cache has a dimension of clients"
             raise IndexError(
                 f"rows has dtype {rows.dtype} and shape {tuple(rows.shape)}; expected int64 or int32 row numbers "
-                f"with {self.targets.dim()} dimension(s); for a mask use mask.nonzero().squeeze(-1)"
+                f"{expected}; for a mask use mask.nonzero().squeeze(-1)"
             )
         return TeacherRows(self, rows)
 
@@ -76,8 +77,9 @@ class CachedTeacher:
             return torch.as_tensor(rows, device=self.rows.device)
         except Exception as error:
             raise wrong_type(
-                rows, "rows", "row numbers: a torch.Tensor, a list of integers or a slice that goes forward"
-            ) from error
+                rows, "rows", "row numbers: integers in a tensor or a list, or a slice that goes forward, such as "
+                "the rows that a DataLoader of with_rows(dataset) gives"
+            ) from error  # fmt: skip
 
     def __len__(self) -> int:
         return self.rows.shape[-2]
@@ -126,3 +128,14 @@ class CachedTeacher:
             raise ValueError(
                 "label_prior differs from the one the teacher cache was built with; pass None, or build the cache anew"
             )
+
+
+def check_kind(teacher_logits: object) -> None:
+    """Refuses what is neither a tensor, nor rows of a cache, nor None, and says what to pass."""
+    if teacher_logits is None or isinstance(teacher_logits, (Tensor, TeacherRows)):
+        return
+    if isinstance(teacher_logits, CachedTeacher):
+        raise wrong_type(
+            teacher_logits, "teacher_logits", "the rows of it that belong to this batch: pass cache[rows], or cache[:]"
+        )
+    raise wrong_type(teacher_logits, "teacher_logits", "a torch.Tensor, or cache[rows] of a TeacherCache")

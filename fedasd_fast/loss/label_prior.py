@@ -6,15 +6,18 @@ import torch
 from torch import Tensor
 
 from ..kernels.checks import as_int64, check_integers, require, valid_rows
+from ..kernels.client_dimension import check_dimensions
 
 
-def label_prior(targets: Tensor, num_classes: int, *, ignore_index: int = -100) -> Tensor:
-    """The proportion of each label, counts / n, over a client's whole training set: [N] -> [C], [K, N] -> [K, C].
+def label_prior(
+    targets: Tensor, num_classes: int, *, ignore_index: int = -100, client_dim: int | None = None
+) -> Tensor:
+    """The proportion of each label, counts / n, over a client's whole training set: [N] -> [C].
 
-    Labels equal to ignore_index (padding) do not count.
+    With client_dim=0 of each of K clients: [K, N] -> [K, C].  Labels equal to ignore_index (padding) do not count.
     """
     check_integers(targets, "targets")
-    require(targets.dim() in (1, 2), f"targets has shape {tuple(targets.shape)}; expected [N], or [K, N]")
+    check_dimensions(targets, "targets", client_dim, 1)
     num_classes = as_int64(num_classes, "num_classes")
     ignore_index = as_int64(ignore_index, "ignore_index")
     require(0 < num_classes < 2**31, f"num_classes = {num_classes}; expected a positive number below 2**31")

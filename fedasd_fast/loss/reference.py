@@ -15,9 +15,23 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..kernels.checks import FLOATS, check_finite, check_inputs, check_teacher, check_values, require, valid_rows
-from .cached_teacher import TeacherRows
+from ..kernels.checks import (
+    FLOATS,
+    check_finite,
+    check_inputs,
+    check_teacher,
+    check_tensor,
+    check_values,
+    require,
+    valid_rows,
+)
+from ..kernels.client_dimension import check_dimensions
+from .alpha import as_normalizer, check_normalizer_value, entropy, log_weights, normalised_weights
+from .cached_teacher import TeacherRows, check_kind
+from .cross_entropy import check_cross_entropy, check_reduction, cross_entropy, sanitise
 from .options import ASDOptions
+
+__all__ = ["asd_loss", "asd_objective", "cross_entropy", "entropy", "log_weights", "normalised_weights"]
 
 
 class Teacher(NamedTuple):
@@ -43,14 +57,23 @@ def asd_loss(
     divergence: str = "kl",
     not_true: bool = False,
     ignore_index: int = -100,
+    client_dim: int | None = None,
+    alpha_normalizer: float | Tensor | None = None,
+    reduction: str = "mean",
 ) -> Tensor:
-    """sum_i alpha_i D(q_g(x_i) || q_k(x_i)), Eq. 5 with the weight lambda in units of the batch size."""
+    """sum_i alpha_i D(q_g(x_i) || q_k(x_i)), Eq. 5 with the weight lambda in units of the batch size.
+
+    reduction="none": the terms whose mean over the valid rows is that sum.
+    """
     options = ASDOptions(
         temperature=temperature, entropy_temperature=entropy_temperature, entropy_power=entropy_power,
         prior_power=prior_power, weighting=weighting, divergence=divergence, not_true=not_true,
         ignore_index=ignore_index,
     )  # fmt: skip
-    return distillation(student_logits, teacher_logits, targets, label_prior, options)
+    return objective(
+        student_logits, teacher_logits, targets, label_prior, 1.0, 0.0, options, client_dim=client_dim,
+        alpha_normalizer=alpha_normalizer, reduction=reduction,
+    )  # fmt: skip
 
 
 def asd_objective(
@@ -69,6 +92,11 @@ def asd_objective(
     weighting: str = "adaptive",
     divergence: str = "kl",
     not_true: bool = False,
+    client_dim: int | None = None,
+    alpha_normalizer: float | Tensor | None = None,
+    label_smoothing: float = 0.0,
+    class_weights: Tensor | None = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """f_k = L_k + lambda L_k^ASD, Eq. 2: cross-entropy plus the weighted distillation term.
 
@@ -79,42 +107,11 @@ def asd_objective(
         prior_power=prior_power, weighting=weighting, divergence=divergence, not_true=not_true,
         ignore_index=ignore_index,
     )  # fmt: skip
-    return objective(student_logits, teacher_logits, targets, label_prior, asd_weight, ce_weight, options)
-
-
-def distillation(
-    student_logits: Tensor,
-    teacher_logits: Tensor | TeacherRows,
-    targets: Tensor,
-    label_prior: Tensor | None,
-    options: ASDOptions,
-) -> Tensor:
-    """asd_loss with its keywords as one object."""
-    _check(student_logits, teacher_logits, targets, label_prior, options, 1.0)
-    return _distillation(student_logits, teacher_logits, targets, label_prior, options)
-
-
-def _distillation(
-    student_logits: Tensor,
-    teacher_logits: Tensor | TeacherRows,
-    targets: Tensor,
-    label_prior: Tensor | None,
-    options: ASDOptions,
-) -> Tensor:
-    prior = label_prior if options.weighting == "adaptive" else None
-    valid = valid_rows(targets, options.ignore_index)  # [.., B]
-    label = targets.long().where(valid, 0)
-    z = _sanitise(student_logits, valid)
-    not_true = options.not_true and z.shape[-1] > 1  # one class has no other
-    if isinstance(teacher_logits, TeacherRows):
-        teacher = _cached_teacher(teacher_logits, valid, z.dtype)
-    else:
-        t = _sanitise(teacher_logits, valid).to(z.dtype)
-        teacher = _teacher(t, label, prior, options, not_true)
-
-    alpha = normalised_weights(teacher.log_weight, valid, options.weighting)  # [.., B]
-    x = _without_true_class(z, label) if not_true else z
-    return (alpha * _divergence(x / options.temperature, teacher, options.divergence)).sum(-1)
+    return objective(
+        student_logits, teacher_logits, targets, label_prior, asd_weight, ce_weight, options, client_dim=client_dim,
+        alpha_normalizer=alpha_normalizer, label_smoothing=label_smoothing, class_weights=class_weights,
+        reduction=reduction,
+    )  # fmt: skip
 
 
 def objective(
@@ -125,18 +122,66 @@ def objective(
     asd_weight: float,
     ce_weight: float,
     options: ASDOptions,
+    *,
+    client_dim: int | None = None,
+    alpha_normalizer: float | Tensor | None = None,
+    label_smoothing: float = 0.0,
+    class_weights: Tensor | None = None,
+    reduction: str = "mean",
 ) -> Tensor:
-    """asd_objective with its keywords as one object."""
+    """asd_objective with the options of the distillation as one object."""
     check_finite(asd_weight, "asd_weight")
     check_finite(ce_weight, "ce_weight")
-    _check(student_logits, teacher_logits, targets, label_prior, options, asd_weight)
+    check_reduction(reduction)
+    _check(student_logits, teacher_logits, targets, label_prior, options, asd_weight, client_dim)
+    smoothing = check_cross_entropy(student_logits, label_smoothing, class_weights)
+    normalizer = None
+    if alpha_normalizer is not None:
+        normalizer = as_normalizer(alpha_normalizer, student_logits, options.weighting)
+        check_normalizer_value(normalizer)
     # Terms of weight 0 are left out: 0 times an infinite divergence is NaN.
     terms = []
     if asd_weight != 0 and teacher_logits is not None:
-        terms.append(asd_weight * _distillation(student_logits, teacher_logits, targets, label_prior, options))
+        asd = _distillation(student_logits, teacher_logits, targets, label_prior, options, normalizer)  # [.., B]
+        if reduction == "none":
+            asd = asd * valid_rows(targets, options.ignore_index).sum(-1, keepdim=True)
+        terms.append(asd_weight * (asd if reduction == "none" else asd.sum(-1)))
     if ce_weight != 0:
-        terms.append(ce_weight * cross_entropy(student_logits, targets, options.ignore_index))
-    return sum(terms[1:], terms[0]) if terms else _zero(student_logits)
+        ce = cross_entropy(
+            student_logits, targets, options.ignore_index, label_smoothing=smoothing, class_weights=class_weights,
+            reduction=reduction,
+        )  # fmt: skip
+        terms.append(ce_weight * ce)
+    if terms:
+        return sum(terms[1:], terms[0])
+    # 0 for each client, with a gradient of 0 whatever the logits are.
+    nothing = sanitise(student_logits, torch.zeros((), dtype=torch.bool, device=student_logits.device)).sum(-1)
+    return nothing if reduction == "none" else nothing.sum(-1)
+
+
+def _distillation(
+    student_logits: Tensor,
+    teacher_logits: Tensor | TeacherRows,
+    targets: Tensor,
+    label_prior: Tensor | None,
+    options: ASDOptions,
+    normalizer: Tensor | None,
+) -> Tensor:
+    """alpha_i D_i, row by row.  [.., B]"""
+    prior = label_prior if options.weighting == "adaptive" else None
+    valid = valid_rows(targets, options.ignore_index)  # [.., B]
+    label = targets.long().where(valid, 0)
+    z = sanitise(student_logits, valid)
+    not_true = options.not_true and z.shape[-1] > 1  # one class has no other
+    if isinstance(teacher_logits, TeacherRows):
+        teacher = _cached_teacher(teacher_logits, valid, z.dtype)
+    else:
+        t = sanitise(teacher_logits, valid).to(z.dtype)
+        teacher = _teacher(t, label, prior, options, not_true)
+
+    alpha = normalised_weights(teacher.log_weight, valid, options.weighting, normalizer)  # [.., B]
+    x = _without_true_class(z, label) if not_true else z
+    return alpha * _divergence(x / options.temperature, teacher, options.divergence)
 
 
 def _check(
@@ -146,7 +191,11 @@ def _check(
     label_prior: Tensor | None,
     options: ASDOptions,
     asd_weight: float,
+    client_dim: int | None,
 ) -> None:
+    check_kind(teacher_logits)
+    check_tensor(student_logits, "student_logits")
+    check_dimensions(student_logits, "student_logits", client_dim)
     if isinstance(teacher_logits, TeacherRows):
         cache, rows = teacher_logits.cache, teacher_logits.rows
         cache.check_memory()
@@ -158,12 +207,6 @@ def _check(
         check_inputs(student_logits, teacher_logits, None, targets, label_prior, options.weighting, asd_weight)
         weighted = options.weighting == "adaptive" and teacher_logits is not None
         check_values(targets, label_prior if weighted else None, student_logits.shape[-1], options.ignore_index)
-
-
-def _zero(student_logits: Tensor) -> Tensor:
-    """A loss of 0 for each client, with a gradient of 0 whatever the logits are."""
-    no_row = torch.zeros((), dtype=torch.bool, device=student_logits.device)
-    return _sanitise(student_logits, no_row).sum((-2, -1))
 
 
 def teacher_cache(
@@ -180,7 +223,7 @@ def teacher_cache(
     require(dtype in FLOATS, f"dtype = {dtype}; expected float32, float64, float16 or bfloat16")
     valid = valid_rows(targets, options.ignore_index)
     label = targets.long().where(valid, 0)
-    t = _sanitise(teacher_logits, valid)
+    t = sanitise(teacher_logits, valid)
     x = (_without_true_class(t, label) if options.not_true and t.shape[-1] > 1 else t) / options.temperature
     log_s = torch.log_softmax(x, -1)
     rows = (log_s if log_rows else log_s.exp()).to(dtype).masked_fill(~valid.unsqueeze(-1), 0)
@@ -191,45 +234,6 @@ def teacher_cache(
         constant = torch.zeros_like(constant)
     log_weight = _log_weights(t, label, label_prior, options)
     return rows, constant.double(), log_weight.double()
-
-
-def cross_entropy(student_logits: Tensor, targets: Tensor, ignore_index: int = -100) -> Tensor:
-    """L_k, Eq. 3: mean over the valid rows of -log u[y]; 0 where no row is valid."""
-    valid = valid_rows(targets, ignore_index)
-    label = targets.long().where(valid, 0)
-    log_u = torch.log_softmax(_sanitise(student_logits, valid), -1)
-    nll = -log_u.gather(-1, label.unsqueeze(-1)).squeeze(-1)
-    return nll.masked_fill(~valid, 0).sum(-1) / valid.sum(-1).clamp_min(1)
-
-
-def entropy(logits: Tensor) -> Tensor:
-    """H(softmax(logits)), Eq. 11."""
-    log_h = torch.log_softmax(logits, -1)
-    return -_expectation(log_h.exp(), log_h)
-
-
-def log_weights(
-    teacher_logits: Tensor,
-    label: Tensor,
-    label_prior: Tensor,
-    entropy_temperature: float = 1.0,
-    entropy_power: float = 1.0,
-    prior_power: float = 1.0,
-) -> Tensor:
-    """log of Eq. 10: alpha_hat = exp(-H) / p[y], each factor with its power.  [.., B]"""
-    prior = label_prior.to(teacher_logits.dtype)
-    # Where values cannot be checked (compiled or captured code) a share of 0 counts as the smallest one there is.
-    smallest = prior.masked_fill(~(prior > 0), math.inf).amin(-1, keepdim=True)
-    share = torch.maximum(prior, smallest).gather(-1, label)
-    return -entropy_power * entropy(teacher_logits / entropy_temperature) - prior_power * share.log()
-
-
-def normalised_weights(log_weight: Tensor, valid: Tensor, weighting: str = "adaptive") -> Tensor:
-    """alpha, Eq. 9: weights that sum to one over the valid rows of the batch; uniform: all equal."""
-    if weighting == "uniform":
-        log_weight = torch.zeros_like(log_weight)
-    alpha = torch.softmax(log_weight.masked_fill(~valid, -math.inf), -1)
-    return alpha.masked_fill(~valid, 0)  # also turns the NaN of a batch without valid rows into 0
 
 
 def _log_weights(teacher_logits: Tensor, label: Tensor, label_prior: Tensor, options: ASDOptions) -> Tensor:
@@ -252,7 +256,7 @@ def _cached_teacher(view: TeacherRows, valid: Tensor, dtype: torch.dtype) -> Tea
     log_weight = cache.log_weight.gather(-1, rows).to(dtype)
     log_s, s = (stored, stored.exp()) if cache.log_rows else (stored.log(), stored)
     # Ignored rows must not give 0 * inf.
-    log_s, s = _sanitise(log_s, valid), _sanitise(s, valid)
+    log_s, s = sanitise(log_s, valid), sanitise(s, valid)
     s_log_s = _expectation(s, log_s) if cache.log_rows else cache.constant.gather(-1, rows).to(dtype)
     return Teacher(log_s, s, log_weight, s_log_s.masked_fill(~valid, 0))
 
@@ -286,10 +290,3 @@ def _expectation(p: Tensor, log_a: Tensor, log_b: Tensor | None = None) -> Tenso
 def _without_true_class(logits: Tensor, label: Tensor) -> Tensor:
     """FedNTD: the softmax then runs over the C - 1 classes c != y."""
     return logits.scatter(-1, label.unsqueeze(-1), -math.inf)
-
-
-def _sanitise(logits: Tensor, valid: Tensor) -> Tensor:
-    """Ignored rows may hold anything, also NaN: replace them.  Half precision is computed in float32."""
-    if logits.dtype in (torch.float16, torch.bfloat16):
-        logits = logits.float()
-    return logits.masked_fill(~valid.unsqueeze(-1), 0)

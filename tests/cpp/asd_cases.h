@@ -36,6 +36,7 @@ struct Case {
   TeacherRows rows = TeacherRows::logits;
   Layout student_layout = Layout::contiguous, teacher_layout = Layout::contiguous;
   bool wide_integers = true, wide_numbers = true, wide_loss = true, masked = false, aligned_outputs = false;
+  bool normalizer = false;  // of alpha: given, not the batch's own
   double logit_scale = 3;
   unsigned seed = 0;
 
@@ -57,7 +58,8 @@ inline std::ostream& operator<<(std::ostream& out, const Case& c) {
   out << " tau " << o.temperature << ',' << o.entropy_temperature << " powers " << o.entropy_power << ','
       << o.prior_power;
   out << " weights " << o.asd_weight << ',' << o.ce_weight << (o.adaptive ? " adaptive" : " uniform");
-  out << (o.not_true ? " not_true" : "") << " ignore " << o.ignore_index << (c.masked ? " masked" : "");
+  out << (c.normalizer ? " normalizer" : "") << (o.not_true ? " not_true" : "") << " ignore " << o.ignore_index
+      << (c.masked ? " masked" : "");
   out << " layouts " << int(c.student_layout) << ',' << int(c.teacher_layout) << " scale " << c.logit_scale << " seed "
       << c.seed;
   return out;
@@ -76,7 +78,7 @@ struct Batch {
   IntegerArray labels, targets, rows;  // labels: of the teacher's samples; targets: of the batch
   NumberArray prior;
   Guarded cache;
-  std::vector<double> constant, log_weight;
+  std::vector<double> constant, log_weight, normalizer;
 
   explicit Batch(const Case& c_)
       : c(c_), student(c.student, c.student_layout, c.clients, c.batch, c.classes),
@@ -86,7 +88,8 @@ struct Batch {
         rows(c.wide_integers, c.batch, std::vector<int64_t>(size_t(c.clients * c.batch))),
         prior(c.wide_numbers, c.classes, std::vector<double>(size_t(c.clients * c.classes))),
         cache(c.cache, c.cached() ? c.clients * c.samples() * c.classes : 0, c.aligned_outputs),
-        constant(size_t(c.clients * c.samples())), log_weight(constant) {
+        constant(size_t(c.clients * c.samples())), log_weight(constant), normalizer(size_t(c.clients)) {
+    for (int64_t k = 0; k < c.clients; ++k) normalizer[size_t(k)] = 0.3 + 2.5 * double(k);
     std::mt19937 random(c.seed);
     const int64_t ignored = c.options.ignore_index, masked = c.masked ? c.classes / 2 : -1;
     auto draw_label = [&] {
@@ -148,6 +151,7 @@ struct Batch {
     p.gradient = gradient;
     p.teacher_rows = c.rows;
     if (c.rows == TeacherRows::none) return p;
+    if (c.normalizer) p.alpha_normalizer = {normalizer.data(), true, 1, 0};
     if (!c.cached()) {
       p.teacher = teacher.view();
       p.label_prior = prior.view();
@@ -171,7 +175,8 @@ struct Batch {
             prior.memory("label_prior"),
             cache.memory("cache", true),
             memory_of(constant, "cache_constant", true),
-            memory_of(log_weight, "cache_log_weight", true)};
+            memory_of(log_weight, "cache_log_weight", true),
+            memory_of(normalizer, "alpha_normalizer", true)};
   }
 
   double stored(int64_t k, int64_t row, int64_t j) const { return cache.get((k * c.samples() + row) * c.classes + j); }
@@ -257,8 +262,8 @@ inline void check_cache(Backend& backend, Batch& b) {
 inline void check_objective(Batch& b, const Output& out) {
   const Case& c = b.c;
   const double roundoff = kRoundoffs * numbers::unit_roundoff(compute_type(c.student));
-  // An exponential flushed to 0 counts times weights and logarithms.
-  const double tiny = numbers::tiny(c.student) + 1e5 * numbers::tiny(compute_type(c.student));
+  // An exponential flushed to 0 counts times weights and logarithms; alpha comes on top of that if it exceeds 1.
+  const double stored_tiny = numbers::tiny(c.student), flushed = 1e5 * numbers::tiny(compute_type(c.student));
   // A cached row does not quite sum to 1, which the loss, not the gradient, is sensitive to.
   double storage = kRoundoffs * numbers::unit_roundoff(compute_type(c.teacher));
   storage += numbers::unit_roundoff(c.cache) + double(c.classes) * numbers::tiny(c.cache);
@@ -272,7 +277,8 @@ inline void check_objective(Batch& b, const Output& out) {
       teacher.push_back(b.reference_teacher(k, i));
       label.push_back(b.label(b.targets, k, i));
     }
-    const reference::Result expected = reference::objective(c.options, student, teacher, label);
+    const double normalizer = c.normalizer ? b.normalizer[size_t(k)] : 0;
+    const reference::Result expected = reference::objective(c.options, student, teacher, label, normalizer);
     const double loss = out.loss.get(k);
     const double loss_error =
         (roundoff + storage) * expected.loss_scale + numbers::unit_roundoff(loss_type(c)) * std::fabs(expected.loss);
@@ -282,7 +288,8 @@ inline void check_objective(Batch& b, const Output& out) {
         const double got = out.gradient.get((k * c.batch + i) * c.classes + j),
                      g = expected.gradient[size_t(i)][size_t(j)];
         const double tolerance = roundoff * expected.gradient_scale[size_t(i)][size_t(j)] +
-                                 numbers::unit_roundoff(c.student) * std::fabs(g) + tiny;
+                                 numbers::unit_roundoff(c.student) * std::fabs(g) + stored_tiny +
+                                 flushed * expected.largest_alpha;
         CHECK(close(got, g, label[size_t(i)] < 0 ? 0 : tolerance), "gradient", k, i, j, got, g, tolerance, c);
       }
   }
@@ -328,6 +335,7 @@ inline Case draw(unsigned seed) {
   c.wide_loss = random() % 2;
   c.aligned_outputs = random() % 2;
   c.logit_scale = pick(1.0, 3.0, 60.0);
+  c.normalizer = o.adaptive && random() % 3 == 0;
   return c;
 }
 

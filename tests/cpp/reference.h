@@ -69,12 +69,13 @@ inline double condition(const Row& logits, double tau) {
 
 struct Result {
   double loss = 0, loss_scale = 0;
+  double largest_alpha = 1;                   // more than 1 only with a normalizer
   std::vector<Row> gradient, gradient_scale;  // errors are measured in roundoffs of the scale
 };
 
-// `label` -1: an ignored row.
+// `label` -1: an ignored row.  `normalizer`: the mean weight that alpha is relative to; 0: that of these rows.
 inline Result objective(const Options& o, const std::vector<Row>& student, const std::vector<Teacher>& teachers,
-                        const std::vector<int64_t>& label) {
+                        const std::vector<int64_t>& label, double normalizer = 0) {
   Result result;
   double total_weight = 0, valid = 0, top = -kInfinity;
   for (size_t i = 0; i < label.size(); ++i)
@@ -85,6 +86,7 @@ inline Result objective(const Options& o, const std::vector<Row>& student, const
     total_weight += weight(i);
     ++valid;
   }
+  if (normalizer != 0) total_weight = normalizer * valid * std::exp(-top);
 
   for (size_t i = 0; i < label.size(); ++i) {
     const size_t classes = student[i].size();
@@ -94,6 +96,7 @@ inline Result objective(const Options& o, const std::vector<Row>& student, const
       const Row log_u = log_softmax(student[i], 1.0);
       const Row& log_s = teachers[i].log_s;
       const double alpha = weight(i) / total_weight;
+      result.largest_alpha = std::max(result.largest_alpha, alpha);
       const double condition_number = condition(student[i], o.temperature) + condition(log_s, 1.0);
 
       auto ratio = [&](size_t c) {  // log(q/s) or log(q/m), 0 where q is; kl has no need of it

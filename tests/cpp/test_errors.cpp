@@ -79,8 +79,9 @@ struct Setup {
     loss_and_gradient(p, parallel);
   }
 
-  void from_logits() {
+  void from_logits(const double* alpha_normalizer = nullptr) {
     Problem p;
+    p.alpha_normalizer = {alpha_normalizer, true, 1, 0};
     p.options = options;
     p.clients = clients;
     p.batch = batch;
@@ -176,6 +177,18 @@ void a_distillation_needs_a_teacher() {
   s.options.asd_weight = 0;
   s.without_teacher();
   CHECK(s.loss[0] > 0 && s.loss[1] > 0 && !s.untouched(1), "the remedy works", s.loss[0], s.loss[1]);
+}
+
+void normalizers_that_are_not_positive() {
+  for (double bad : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    const double normalizers[] = {1.0, bad};
+    Setup s(2);
+    refuses({"alpha_normalizer[1] = ", "positive finite number"}, [&] { s.from_logits(normalizers); });
+    CHECK(s.untouched(1), "written in spite of a bad normalizer", bad);
+    s.options.asd_weight = 0;  // then it is not looked at
+    s.from_logits(normalizers);
+    CHECK(s.loss[1] > 0, "cross-entropy beside a bad normalizer", s.loss[1]);
+  }
 }
 
 // All rows are one row of memory, as in an expanded tensor.  12 numbers a row would be 2^64 bytes and some, and 2^40
@@ -307,6 +320,7 @@ int main() {
   valid_problems_pass();
   labels_out_of_range();
   a_distillation_needs_a_teacher();
+  normalizers_that_are_not_positive();
   rows_beyond_memory();
   proportions_not_positive();
   cache_rows_that_do_not_fit();

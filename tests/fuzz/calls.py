@@ -88,15 +88,16 @@ def _valid(rng: random.Random, generator: torch.Generator) -> Call:
             options[name] = rng.choice(values)
     if ignore_index != -100:
         options["ignore_index"] = ignore_index
+    stacked = {"client_dim": 0} if clients else {}
     if function == "label_prior":
         if not (targets != ignore_index).any():
             targets = torch.zeros((*clients, 2), dtype=torch.long)
             options.pop("ignore_index", None)
         known = {"ignore_index": options["ignore_index"]} if "ignore_index" in options else {}
-        return Call(function, {"targets": targets, "num_classes": classes, **known})
+        return Call(function, {"targets": targets, "num_classes": classes, **known, **stacked})
     if function in ("from_logits", "build"):
         options.update(dtype=rng.choice(FLOATS), log_rows=rng.random() < 0.3)
-        arguments = {"targets": targets, "label_prior": prior, **options}
+        arguments = {"targets": targets, "label_prior": prior, **options, **stacked}
         if function == "from_logits":
             return Call(function, {"teacher_logits": logits(), **arguments})
         inputs = torch.randn((*shape[:-1], 2, 2), generator=generator)
@@ -109,7 +110,7 @@ def _valid(rng: random.Random, generator: torch.Generator) -> Call:
     if kind in ("cache", "log cache"):
         storage = rng.choice((torch.float32, torch.float64, torch.float16))
         stored = fa.TeacherCache.from_logits(
-            teacher, targets, prior, **options, dtype=storage, log_rows=kind == "log cache"
+            teacher, targets, prior, **options, **stacked, dtype=storage, log_rows=kind == "log cache"
         )
         given = stored[torch.arange(rows).expand(*clients, rows)]
         prior = None if rng.random() < 0.5 else prior
@@ -119,8 +120,16 @@ def _valid(rng: random.Random, generator: torch.Generator) -> Call:
     if rng.random() < 0.3:
         options["weighting"] = rng.choice(("adaptive", "uniform"))
         prior = None if options["weighting"] == "uniform" and rng.random() < 0.5 else prior
+    if options.get("weighting") != "uniform" and rng.random() < 0.2:
+        options["alpha_normalizer"] = rng.choice((0.5, 2, torch.tensor(3.0), torch.full(clients, 7.0)))
+    if function != "asd_loss_and_grad" and rng.random() < 0.2:
+        options["reduction"] = rng.choice(("mean", "none"))
     if function != "asd_loss":
         options["asd_weight"] = weight
+        if rng.random() < 0.2:
+            options["label_smoothing"] = rng.choice((0, 0.1, 1.0))
+        if rng.random() < 0.2:
+            options["class_weights"] = torch.rand(classes, generator=generator) + 0.1
         if rng.random() < 0.4:
             options["ce_weight"] = rng.choice((0.0, 1.0, 0.5))
     if rng.random() < 0.4:
@@ -129,6 +138,7 @@ def _valid(rng: random.Random, generator: torch.Generator) -> Call:
         student = _layout(student, rng)
     if function != "asd_loss_and_grad" and rng.random() < 0.5:
         student = student.requires_grad_()
+    options.update(stacked)
     return Call(
         function, dict(student_logits=student, teacher_logits=given, targets=targets, label_prior=prior, **options)
     )
@@ -197,18 +207,18 @@ DTYPES = (torch.int64, torch.complex64, "float32", None, np.float32, torch.float
 ROWS = (None, "all", [0, 1.5], [[0]], [], torch.tensor([True]), slice(None, None, -1), 7, {}, slice(0, 2))
 KEYWORDS = {
     **dict.fromkeys(("temperature", "entropy_temperature", "entropy_power", "prior_power"), NUMBERS),
-    **dict.fromkeys(("asd_weight", "ce_weight"), NUMBERS),
-    **dict.fromkeys(("ignore_index", "batch_size", "num_classes"), INTEGERS),
-    **dict.fromkeys(("weighting", "divergence", "implementation"), WORDS),
+    **dict.fromkeys(("asd_weight", "ce_weight", "alpha_normalizer", "label_smoothing"), NUMBERS),
+    **dict.fromkeys(("ignore_index", "batch_size", "num_classes", "client_dim"), INTEGERS),
+    **dict.fromkeys(("weighting", "divergence", "implementation", "reduction"), WORDS),
     "not_true": FLAGS, "log_rows": FLAGS, "dtype": DTYPES,
 }  # fmt: skip
 TAKES = {
     **dict.fromkeys(LOSSES, {*KEYWORDS} - {"batch_size", "num_classes", "log_rows", "dtype"}),
     "from_logits": {"temperature", "entropy_temperature", "entropy_power", "prior_power", "ignore_index", "not_true",
-                    "log_rows", "dtype"},
+                    "log_rows", "dtype", "client_dim"},
     "build": {"temperature", "entropy_temperature", "entropy_power", "prior_power", "ignore_index", "not_true",
-              "log_rows", "dtype", "batch_size"},
-    "label_prior": {"ignore_index", "num_classes"},
+              "log_rows", "dtype", "batch_size", "client_dim"},
+    "label_prior": {"ignore_index", "num_classes", "client_dim"},
 }  # fmt: skip
 
 
@@ -228,7 +238,11 @@ def _spoil(call: Call, rng: random.Random) -> None:
         arguments[name] = rng.choice(KEYWORDS[name])
         call.spoilt.append(f"{name} = {_describe(arguments[name])}")
     elif way == "values":
-        floats = [name for name in tensors if _writable(arguments[name]) and arguments[name].is_floating_point()]
+        floats = [
+            name
+            for name in tensors
+            if name != "class_weights" and _writable(arguments[name]) and arguments[name].is_floating_point()
+        ]
         if floats:
             name, value = rng.choice(floats), rng.choice(VALUES)
             changed = arguments[name].detach().clone(memory_format=torch.contiguous_format)
@@ -244,7 +258,7 @@ def _spoil(call: Call, rng: random.Random) -> None:
             call.spoilt.append(f"label {value}")
     elif way == "signature":
         if rng.random() < 0.5:
-            arguments[rng.choice(("tau", "reduction", "alpha"))] = 1.0
+            arguments[rng.choice(("tau", "gamma", "alpha"))] = 1.0
             call.spoilt.append("unknown keyword")
         else:
             arguments.pop(rng.choice(list(arguments)))

@@ -21,6 +21,7 @@ NAMES = (
     "student_logits", "teacher_logits", "targets", "label_prior", "rows", "asd_weight", "ce_weight", "temperature",
     "entropy_temperature", "entropy_power", "prior_power", "weighting", "divergence", "not_true", "ignore_index",
     "implementation", "model", "inputs", "batch_size", "dtype", "log_rows", "num_classes", "cache_targets",
+    "client_dim", "alpha_normalizer", "label_smoothing", "class_weights", "reduction",
 )  # fmt: skip
 # Our messages begin with the argument; Python's own, about a signature, end with it; torch says how much memory lacks.
 CLEAR = re.compile(
@@ -68,7 +69,7 @@ def _run(call: Call) -> Any:
             name: arguments.pop(name) for name in ("student_logits", "targets", "label_prior") if name in arguments
         }
         if "teacher_logits" in arguments:
-            tensors["teacher"] = arguments.pop("teacher_logits")
+            tensors["teacher_logits"] = arguments.pop("teacher_logits")
         loss = fa.ASDLoss(**arguments)(**tensors)
     else:
         loss = getattr(fa, call.function)(**arguments)
@@ -112,7 +113,9 @@ def _cache_difference(call: Call, got: fa.TeacherCache) -> str:
             logits = model(inputs.flatten(0, targets.dim() - 1)).unflatten(0, targets.shape)
     else:
         logits = given.pop("teacher_logits")
-    dtype, log_rows = given.pop("dtype", torch.float32), bool(given.pop("log_rows", False))
+    given.pop("client_dim", None)
+    wide = torch.float64 if logits.dtype == torch.float64 else torch.float32
+    dtype, log_rows = given.pop("dtype", None) or wide, bool(given.pop("log_rows", False))
     expected = reference.teacher_cache(logits.double(), targets, prior, ASDOptions(**given), dtype, log_rows)
     if targets.is_meta:
         return ""
@@ -149,10 +152,11 @@ def _loss_difference(call: Call, loss: Tensor, gradient: Tensor | None) -> str:
         float(given.pop("asd_weight", 1)),
         float(given.pop("ce_weight", call.function != "asd_loss")),
     )
-    expected, slope = fa.asd_loss_and_grad(
-        wide, teacher, targets, prior, asd_weight, ce_weight, **given, implementation="reference"
-    )
-    if loss.shape != student.shape[:-2] or (gradient is not None and gradient.shape != student.shape):
+    leaf = wide.requires_grad_()
+    expected = fa.reference.asd_objective(leaf, teacher, targets, prior, asd_weight, ce_weight=ce_weight, **given)
+    (slope,) = torch.autograd.grad(expected.sum(), leaf)
+    wide, expected, each = wide.detach(), expected.detach(), given.get("reduction") == "none"
+    if loss.shape != student.shape[: -1 if each else -2] or (gradient is not None and gradient.shape != student.shape):
         return f"shapes {tuple(loss.shape)}, {None if gradient is None else tuple(gradient.shape)}"
     if student.is_meta:
         return ""
@@ -163,7 +167,8 @@ def _loss_difference(call: Call, loss: Tensor, gradient: Tensor | None) -> str:
     elif isinstance(teacher, TeacherRows):
         largest = max(largest, _largest(teacher.cache.rows.double()) * tau)
     powers = 1 + abs(float(given.get("entropy_power", 1))) + abs(float(given.get("prior_power", 1)))
-    reach = abs(asd_weight) * (1 + largest / tau) + abs(ce_weight) * largest
+    weights = _weights(teacher, targets, prior, given) * (max(targets.shape[-1], 1) if each else 1)
+    reach = weights * abs(asd_weight) * (1 + largest / tau) + abs(ce_weight) * largest
     tolerance = 32 * eps * (reach + powers * expected.abs()) + 1e-12
     narrow = expected.to(loss.dtype).double()
     same = (loss.double() - narrow).abs() <= tolerance
@@ -171,21 +176,32 @@ def _loss_difference(call: Call, loss: Tensor, gradient: Tensor | None) -> str:
         # Rounded rows do not sum to one, and a divergence below 0 counts as 0 in the kernels.
         stored = max(torch.finfo(teacher.cache.rows.dtype).eps, torch.finfo(torch.float32).eps)
         rise = (loss.double() - narrow) * (1 if asd_weight > 0 else -1)
-        same |= (rise > 0) & (rise <= 8 * stored * abs(asd_weight))
+        same |= (rise > 0) & (rise <= 8 * stored * abs(asd_weight) * weights)
     same |= (loss == narrow) | (loss.isnan() & narrow.isnan())
     if not same.all():
         return f"loss {loss[~same].flatten()[0].item()} instead of {expected[~same].flatten()[0].item()}"
     if gradient is None:
         return ""
     finite = expected.isfinite() & narrow.isfinite()
+    finite = finite.all(-1) if each else finite
     narrow = slope.to(gradient.dtype).double()
     stored = torch.finfo(gradient.dtype)
-    room = 32 * eps * (abs(asd_weight) / tau * (1 + largest / tau) * powers + abs(ce_weight)) + stored.tiny
+    room = 32 * eps * (weights * abs(asd_weight) / tau * (1 + largest / tau) * powers + abs(ce_weight)) + stored.tiny
     near = (gradient.double() - narrow).abs() <= room + (4 * stored.eps + 256 * eps * powers) * narrow.abs()
     near |= (gradient == narrow) | ~finite[..., None, None] | torch.tensor(room > stored.max)
     if not near.all():
         return f"gradient {gradient[~near][0].item()} instead of {slope[~near][0].item()}"
     return ""
+
+
+def _weights(teacher: Any, targets: Tensor, prior: Tensor | None, given: dict[str, Any]) -> float:
+    """At most this is the sum of alpha over a client's rows: 1, unless a normaliser is given."""
+    if teacher is None or given.get("alpha_normalizer") is None:
+        return 1.0
+    names = ("entropy_temperature", "entropy_power", "prior_power", "ignore_index", "client_dim")
+    options = {name: given[name] for name in names if name in given}
+    mean = fa.alpha_normalizer(teacher, targets, prior, **options) / given["alpha_normalizer"]
+    return max(1.0, mean.max().item()) if mean.numel() else 1.0
 
 
 def _largest(x: Tensor) -> float:

@@ -3,6 +3,7 @@
 import torch
 
 import fedasd_fast as fa
+from tests.conftest import client_dim
 
 # From one block for a whole batch to several blocks a client, which meet by stamps (cached teacher) or at a grid
 # barrier (raw logits); rows shared by 4 lanes up to a whole block; more clients than the GPU holds blocks.
@@ -11,7 +12,8 @@ TEACHERS = ["raw", "cached", "log_rows"]
 
 
 def fused(batch, *weights, **keywords):
-    return fa.asd_loss_and_grad(*batch, *weights, implementation="fused", **keywords)
+    student = next(iter(batch))
+    return fa.asd_loss_and_grad(*batch, *weights, implementation="fused", client_dim=client_dim(student), **keywords)
 
 
 def teacher_of(batch, kind, dtype=None, **key):
@@ -23,5 +25,7 @@ def teacher_of(batch, kind, dtype=None, **key):
     rows = batch.teacher.gather(-2, order.unsqueeze(-1).expand(batch.teacher.shape))
     labels = batch.targets.gather(-1, order)
     dtype = dtype or (torch.float64 if batch.student.dtype == torch.float64 else torch.float32)
-    cache = fa.TeacherCache.from_logits(rows, labels, batch.prior, dtype=dtype, log_rows=kind == "log_rows", **key)
+    cache = fa.TeacherCache.from_logits(
+        rows, labels, batch.prior, dtype=dtype, log_rows=kind == "log_rows", client_dim=batch.client_dim, **key
+    )
     return cache[order.argsort(-1)], None

@@ -90,11 +90,13 @@ def test_host_never_waits(shape, kind, device):
     teacher, prior = teacher_of(batch, kind)
     student = batch.student.clone().requires_grad_()
 
+    clients = dict(client_dim=batch.client_dim)
+
     def call():
-        fa.asd_objective(student, teacher, batch.targets, prior, 3.0).sum().backward()
-        (2 * fa.asd_objective(student, teacher, batch.targets, prior, 3.0)).sum().backward()
+        fa.asd_objective(student, teacher, batch.targets, prior, 3.0, **clients).sum().backward()
+        (2 * fa.asd_objective(student, teacher, batch.targets, prior, 3.0, **clients)).sum().backward()
         fused((student, teacher, batch.targets, prior), 3.0)
-        fa.TeacherCache.from_logits(batch.teacher, batch.targets, batch.prior)
+        fa.TeacherCache.from_logits(batch.teacher, batch.targets, batch.prior, **clients)
 
     call()  # the first time may set things up
     with no_synchronisation():

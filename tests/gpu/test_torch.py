@@ -16,7 +16,7 @@ def test_gradcheck(divergence, shape, device):
     batch = make_batch(shape, torch.float64, ignored=0.2, scale=1.0).on(device)
 
     def function(z):
-        return fa.asd_objective(z, *list(batch)[1:], 3.0, divergence=divergence)
+        return fa.asd_objective(z, *list(batch)[1:], 3.0, divergence=divergence, client_dim=batch.client_dim)
 
     assert gradcheck(function, batch.student.requires_grad_())
 
@@ -28,9 +28,9 @@ def test_gradcheck(divergence, shape, device):
 def test_upstream_gradient(kind, shape, dtype, factor, device):
     student, batch = leaf(make_batch(shape, dtype).on(device))
     teacher, prior = teacher_of(batch, kind)
-    loss = fa.asd_objective(student, teacher, batch.targets, prior, 3.0)
+    loss = fa.asd_objective(student, teacher, batch.targets, prior, 3.0, client_dim=batch.client_dim)
     (gradient,) = torch.autograd.grad(loss, student, torch.full_like(loss, factor))
-    expected = fa.asd_loss_and_grad(student, teacher, batch.targets, prior, 3.0)
+    expected = fa.asd_loss_and_grad(student, teacher, batch.targets, prior, 3.0, client_dim=batch.client_dim)
     assert torch.equal(loss, expected[0])
     assert gradient.dtype == dtype
     torch.testing.assert_close(gradient, (expected[1] * factor).to(dtype))
@@ -39,8 +39,9 @@ def test_upstream_gradient(kind, shape, dtype, factor, device):
 def test_upstream_gradient_differs_by_client(device):
     student, batch = leaf(make_batch((3, 4, 20)).on(device))
     weights = torch.tensor([1.0, 0.0, -2.0], device=device)
-    (fa.asd_objective(*batch, 3.0) * weights).sum().backward()
-    torch.testing.assert_close(student.grad, fa.asd_loss_and_grad(*batch, 3.0)[1] * weights[:, None, None])
+    (fa.asd_objective(*batch, 3.0, client_dim=0) * weights).sum().backward()
+    expected = fa.asd_loss_and_grad(*batch, 3.0, client_dim=0)[1] * weights[:, None, None]
+    torch.testing.assert_close(student.grad, expected)
 
 
 def test_retained_graph_can_run_again(device):
@@ -93,7 +94,7 @@ def test_compile_without_graph_break(kind, dynamic, backend, device):
 def test_vmap_and_grad(device):
     batch = make_batch((3, 4, 20)).on(device)
     losses = torch.func.vmap(lambda *a: fa.asd_objective(*a, 3.0))(*batch)
-    expected = fa.asd_loss_and_grad(*batch, 3.0)
+    expected = fa.asd_loss_and_grad(*batch, 3.0, client_dim=0)
     assert torch.equal(losses, expected[0])
     gradients = torch.func.vmap(torch.func.grad(lambda *a: fa.asd_objective(*a, 3.0)))(*batch)
     torch.testing.assert_close(gradients, expected[1])

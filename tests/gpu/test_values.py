@@ -115,6 +115,18 @@ def test_agrees_with_the_cpu_kernels(kind, dtype, shape, device):
     assert_near(results[0], [x.double().to(device) for x in results[1]])
 
 
+@pytest.mark.parametrize("kind", TEACHERS)
+@pytest.mark.parametrize("shape", [(50, 10), (5000, 10), (64, 4099), (3, 200, 100)], ids=str)
+def test_a_given_normalizer(kind, shape, device):
+    """In place of the batch's own, one for each client."""
+    batch = make_batch(shape, ignored=0.2).on(device)
+    teacher, prior = teacher_of(batch, kind)
+    normalizer = torch.rand(shape[:-2], dtype=torch.float64, device=device) + 0.5
+    actual = fused((batch.student, teacher, batch.targets, prior), 3.0, alpha_normalizer=normalizer)
+    truth = reference_loss_and_grad(batch, 3.0, torch.float64, alpha_normalizer=normalizer)
+    assert_near(actual, truth, (shape, kind))
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("kind", TEACHERS)
 def test_every_run_gives_the_same_bits(shape, kind, device):

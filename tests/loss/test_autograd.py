@@ -6,12 +6,13 @@ from torch.autograd import gradcheck
 from torch.utils.checkpoint import checkpoint
 
 import fedasd_fast as fa
-from tests.conftest import Batch, make_batch, reference_loss_and_grad
+from tests.conftest import Batch, client_dim, make_batch, reference_loss_and_grad
 from tests.inputs import leaf, op_arguments
 
 
 def fused(batch, asd_weight=3.0, **keywords):
-    return fa.asd_objective(*batch, asd_weight, implementation="fused", **keywords)
+    student = next(iter(batch))
+    return fa.asd_objective(*batch, asd_weight, implementation="fused", client_dim=client_dim(student), **keywords)
 
 
 @pytest.mark.parametrize("divergence", ["kl", "reverse_kl", "js"])
@@ -35,7 +36,7 @@ def test_upstream_gradient(shape, dtype, factor):
     loss = fused(batch)
     upstream = torch.full_like(loss, factor)
     (gradient,) = torch.autograd.grad(loss, student, upstream)
-    expected = fa.asd_loss_and_grad(*batch, 3.0)[1] * factor
+    expected = fa.asd_loss_and_grad(*batch, 3.0, client_dim=batch.client_dim)[1] * factor
     assert gradient.dtype == dtype
     torch.testing.assert_close(gradient, expected.to(dtype))
 
@@ -44,7 +45,8 @@ def test_upstream_gradient_differs_by_client():
     student, batch = leaf(make_batch((3, 4, 20)))
     weights = torch.tensor([1.0, 0.0, -2.0])
     (fused(batch) * weights).sum().backward()
-    torch.testing.assert_close(student.grad, fa.asd_loss_and_grad(*batch, 3.0)[1] * weights[:, None, None])
+    expected = fa.asd_loss_and_grad(*batch, 3.0, client_dim=0)[1] * weights[:, None, None]
+    torch.testing.assert_close(student.grad, expected)
 
 
 def test_two_losses_on_the_same_logits():
@@ -195,19 +197,19 @@ def test_vmap_maps_clients_onto_the_client_dimension(in_dims):
 def test_vmap_of_grad_is_the_gradient_of_each_client():
     batch = make_batch((3, 4, 20))
     gradients = torch.func.vmap(torch.func.grad(lambda *a: fa.asd_objective(*a, 3.0)))(*batch)
-    torch.testing.assert_close(gradients, fa.asd_loss_and_grad(*batch, 3.0)[1])
+    torch.testing.assert_close(gradients, fa.asd_loss_and_grad(*batch, 3.0, client_dim=0)[1])
     losses, gradients = torch.func.vmap(lambda *a: fa.asd_loss_and_grad(*a, 3.0))(*batch)
     assert torch.equal(losses, fused(batch))
 
 
 def test_vmap_over_a_client_dimension_and_grad_of_vmap():
     batch = make_batch((2, 3, 4, 20))
-    losses = torch.func.vmap(lambda *a: fa.asd_objective(*a, 3.0))(*batch)
+    losses = torch.func.vmap(lambda *a: fa.asd_objective(*a, 3.0, client_dim=0))(*batch)
     assert losses.shape == (2, 3)
     assert torch.equal(losses[1], fused(Batch(*(x[1] for x in batch))))
     one = Batch(*(x[0] for x in batch))
     total = torch.func.grad(lambda z: torch.func.vmap(lambda *a: fa.asd_objective(*a, 3.0))(z, *list(one)[1:]).sum())
-    torch.testing.assert_close(total(one.student), fa.asd_loss_and_grad(*one, 3.0)[1])
+    torch.testing.assert_close(total(one.student), fa.asd_loss_and_grad(*one, 3.0, client_dim=0)[1])
 
 
 def test_vmap_over_rows_of_one_cache():

@@ -8,7 +8,7 @@ from torch.autograd import gradcheck
 from torch.nn.functional import cross_entropy
 
 import fedasd_fast as fa
-from tests.conftest import Batch, make_batch
+from tests.conftest import Batch, client_dim, make_batch
 from tests.inputs import OP_ARGUMENTS, distance, leaf, odd_layouts
 
 SHAPES = [(7, 10), (40, 33), (5, 100), (3, 1), (1, 2), (0, 5), (9, 1024), (2, 2500), (4, 6, 10), (3, 9, 50), (0, 4, 5)]
@@ -17,11 +17,12 @@ OPTIONS = [
     dict(temperature=3.0, not_true=True),
     dict(weighting="uniform", divergence="js", entropy_temperature=0.5, entropy_power=2.0, prior_power=0.0),
 ]
-OP_OPTIONS = (*OP_ARGUMENTS[:5], 0.0, *OP_ARGUMENTS[6:])  # asd_weight = 0
+OP_OPTIONS = (*OP_ARGUMENTS[:6], 0.0, *OP_ARGUMENTS[7:])  # asd_weight = 0
 
 
 def fused(batch, **keywords):
-    return fa.asd_loss_and_grad(batch.student, None, batch.targets, None, 0.0, implementation="fused", **keywords)
+    keywords = dict(implementation="fused", client_dim=batch.client_dim, **keywords)
+    return fa.asd_loss_and_grad(batch.student, None, batch.targets, None, 0.0, **keywords)
 
 
 def eager(batch, dtype=None):
@@ -42,9 +43,8 @@ def test_equals_torch(shape, dtype, implementation, capability):
     tolerance = dict(rtol=1e-12, atol=1e-13) if dtype == torch.float64 else dict(rtol=1e-5, atol=1e-6)
     truth = eager(batch, torch.float64)
     for options in OPTIONS:  # they are of the distillation, and change nothing
-        results = fa.asd_loss_and_grad(
-            batch.student, None, batch.targets, None, 0.0, implementation=implementation, **options
-        )
+        keywords = dict(implementation=implementation, client_dim=batch.client_dim, **options)
+        results = fa.asd_loss_and_grad(batch.student, None, batch.targets, None, 0.0, **keywords)
         for actual, expected in zip(results, truth, strict=True):
             assert actual.dtype == dtype
             torch.testing.assert_close(actual.double(), expected, **tolerance)
@@ -67,8 +67,11 @@ def test_half_precision_is_as_accurate_as_eager(dtype, shape, capability):
 def test_same_bits_as_beside_a_distillation_of_weight_zero(shape, dtype, capability):
     """So a run with asd.weight = 0 is the run without ASD, and stacked FedAvg repeats what it gave before."""
     batch = make_batch(shape, dtype, ignored=0.2)
-    beside = fa.asd_loss_and_grad(*batch, 0.0, implementation="fused")
-    itself = fa.asd_loss_and_grad(batch.student, batch.student, batch.targets, None, 0.0, weighting="uniform")
+    clients = dict(client_dim=batch.client_dim)
+    beside = fa.asd_loss_and_grad(*batch, 0.0, implementation="fused", **clients)
+    itself = fa.asd_loss_and_grad(
+        batch.student, batch.student, batch.targets, None, 0.0, weighting="uniform", **clients
+    )
     for alone, first, second in zip(fused(batch), beside, itself, strict=True):
         assert torch.equal(alone, first)
         assert torch.equal(alone, second)
@@ -92,7 +95,8 @@ def test_ignored_rows_take_part_in_nothing(shape, implementation, capability):
     batch.targets.clamp_(max=6)  # 7 is the label to ignore
 
     def loss_and_grad(student, targets):
-        return fa.asd_loss_and_grad(student, None, targets, None, 0.0, ignore_index=7, implementation=implementation)
+        keywords = dict(ignore_index=7, implementation=implementation, client_dim=client_dim(student))
+        return fa.asd_loss_and_grad(student, None, targets, None, 0.0, **keywords)
 
     clean = loss_and_grad(batch.student, batch.targets)
     loss, gradient = loss_and_grad(
@@ -109,7 +113,9 @@ def test_ignored_rows_take_part_in_nothing(shape, implementation, capability):
 def test_client_without_valid_row_gives_zero(implementation):
     batch = make_batch((3, 4, 10))
     batch.targets[1].fill_(-100)
-    loss, gradient = fa.asd_loss_and_grad(batch.student, None, batch.targets, None, 0.0, implementation=implementation)
+    loss, gradient = fa.asd_loss_and_grad(
+        batch.student, None, batch.targets, None, 0.0, implementation=implementation, client_dim=0
+    )
     assert loss[1].item() == 0
     assert not gradient[1].any()
     assert (loss[[0, 2]] > 0).all()
@@ -144,7 +150,8 @@ def test_gradcheck(shape):
     batch = make_batch(shape, torch.float64, ignored=0.2, scale=1.0)
 
     def objective(z, implementation):
-        return fa.asd_objective(z, None, batch.targets, None, 0.0, implementation=implementation)
+        keywords = dict(implementation=implementation, client_dim=batch.client_dim)
+        return fa.asd_objective(z, None, batch.targets, None, 0.0, **keywords)
 
     student = batch.student.requires_grad_()
     assert gradcheck(objective, (student, "fused"))

@@ -136,7 +136,7 @@ def test_wrong_types_are_named(implementation):
 
 
 def test_wrong_number_of_arguments():
-    with pytest.raises(TypeError, match="expected 19 arguments"):
+    with pytest.raises(TypeError, match="expected 20 arguments"):
         loader.module.asd_objective(BATCH.student)
 
 
@@ -168,7 +168,7 @@ def test_error_in_one_client_names_it():
     batch = make_batch((3, 4, 6))
     batch.targets[1, 2] = 9
     with pytest.raises(ValueError, match=r"targets\[1, 2\] = 9"):
-        fa.asd_loss(*batch, implementation="fused")
+        fa.asd_loss(*batch, implementation="fused", client_dim=0)
 
 
 dtypes = st.sampled_from(
@@ -200,6 +200,7 @@ def tensors(draw):
             temperature=values, entropy_temperature=values, entropy_power=values, prior_power=values,
             weighting=st.sampled_from(["adaptive", "uniform", ""]),
             divergence=st.sampled_from(["kl", "js", "reverse_kl", "x"]),
+            client_dim=st.sampled_from([None, 0, 0, 1]), alpha_normalizer=values,
             not_true=st.booleans(), ignore_index=st.integers(-(2**63), 2**63 - 1),
         ),
     ),
@@ -229,7 +230,8 @@ def test_fuzz_of_nearly_right_input(data):
     batch = make_batch((*clients, rows, classes), seed=data.draw(st.integers(0, 1000)))
     broken = data.draw(st.sampled_from(["nothing", "label", "share", "rows"]))
     where = tuple(data.draw(st.integers(0, n - 1)) for n in (*clients, rows))
-    cache = fa.TeacherCache.from_logits(batch.teacher, batch.targets, batch.prior)
+    clients_first = dict(client_dim=batch.client_dim)
+    cache = fa.TeacherCache.from_logits(batch.teacher, batch.targets, batch.prior, **clients_first)
     numbers = torch.arange(rows).expand(*clients, rows).contiguous()
     if broken == "label":
         batch.targets[where] = data.draw(st.sampled_from([-1, -99, classes, classes + 1, 2**40, -(2**62)]))
@@ -239,7 +241,8 @@ def test_fuzz_of_nearly_right_input(data):
         numbers[where] = data.draw(st.sampled_from([-1, rows, 2**40, -(2**62)]))
 
     def attempt(teacher, prior):
-        return fa.asd_objective(batch.student, teacher, batch.targets, prior, 2.0, implementation="fused")
+        keywords = dict(implementation="fused", **clients_first)
+        return fa.asd_objective(batch.student, teacher, batch.targets, prior, 2.0, **keywords)
 
     calls = {"raw": (batch.teacher, batch.prior), "cached": (cache[numbers], None)}
     refused = {"nothing": (), "label": ("raw", "cached"), "share": ("raw",), "rows": ("cached",)}[broken]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedasd_fast as fa
-from tests.conftest import Batch, make_batch, reference_loss_and_grad
+from tests.conftest import Batch, client_dim, make_batch, reference_loss_and_grad
 from tests.inputs import HARD, OPTIONS, distance, odd_layouts
 
 SHAPES = [
@@ -19,7 +19,8 @@ SHAPES = [
 
 
 def fused(batch, *weights, **keywords):
-    return fa.asd_loss_and_grad(*batch, *weights, implementation="fused", **keywords)
+    student = next(iter(batch))
+    return fa.asd_loss_and_grad(*batch, *weights, implementation="fused", client_dim=client_dim(student), **keywords)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

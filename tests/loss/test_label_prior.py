@@ -11,7 +11,9 @@ def test_label_prior_counts():
     targets = torch.tensor([0, 1, 1, 3])
     assert torch.equal(fa.label_prior(targets, 4), torch.tensor([0.25, 0.5, 0.0, 0.25]))
     padded = torch.tensor([[0, 1, 1, 3], [2, 2, -100, -100]])
-    assert torch.equal(fa.label_prior(padded, 4), torch.tensor([[0.25, 0.5, 0.0, 0.25], [0.0, 0.0, 1.0, 0.0]]))
+    assert torch.equal(
+        fa.label_prior(padded, 4, client_dim=0), torch.tensor([[0.25, 0.5, 0.0, 0.25], [0.0, 0.0, 1.0, 0.0]])
+    )
     for bad, message in (
         (torch.tensor([4]), "label 4"),
         (torch.tensor([-1]), "label -1"),

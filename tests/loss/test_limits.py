@@ -47,7 +47,7 @@ def test_both_weights_0(with_teacher, shape, implementation):
     student = batch.student.clone()
     student[..., 0, 0] = math.inf
     teacher, prior = (batch.teacher, batch.prior) if with_teacher else (None, None)
-    options = dict(asd_weight=0.0, ce_weight=0.0, implementation=implementation)
+    options = dict(asd_weight=0.0, ce_weight=0.0, implementation=implementation, client_dim=batch.client_dim)
     loss, gradient = fa.asd_loss_and_grad(student, teacher, batch.targets, prior, **options)
     assert loss.shape == shape[:-2]
     assert (loss == 0).all()

@@ -30,9 +30,11 @@ def shuffled(batch, seed=0):
 @pytest.mark.parametrize("log_rows", [False, True])
 def test_cached_equals_raw(shape, divergence, not_true, weighting, log_rows, capability):
     full = make_batch(shape)
-    cache = fa.TeacherCache.from_logits(full.teacher, full.targets, full.prior, not_true=not_true, log_rows=log_rows)
+    cache = fa.TeacherCache.from_logits(
+        full.teacher, full.targets, full.prior, not_true=not_true, log_rows=log_rows, client_dim=full.client_dim
+    )
     rows, batch = shuffled(full)
-    options = dict(divergence=divergence, not_true=not_true, weighting=weighting)
+    options = dict(divergence=divergence, not_true=not_true, weighting=weighting, client_dim=full.client_dim)
     loss, gradient = fa.asd_loss_and_grad(*batch, 3.0, **options)
     cached_loss, cached_gradient = fa.asd_loss_and_grad(batch.student, cache[rows], batch.targets, None, 3.0, **options)
     torch.testing.assert_close(cached_loss, loss, rtol=1e-6, atol=1e-6)
@@ -114,12 +116,12 @@ def test_build_for_many_clients():
     torch.manual_seed(0)
     model = nn.Linear(4, 3)
     inputs, targets = torch.randn(6, 10, 4), torch.randint(0, 3, (6, 10))
-    prior = fa.label_prior(targets, 3)
-    cache = fa.TeacherCache.build(model, inputs, targets, prior, batch_size=13)
+    prior = fa.label_prior(targets, 3, client_dim=0)
+    cache = fa.TeacherCache.build(model, inputs, targets, prior, batch_size=13, client_dim=0)
     student = torch.randn(6, 10, 3)
     with torch.no_grad():
-        expected = fa.asd_loss(student, model(inputs), targets, prior)
-    torch.testing.assert_close(fa.asd_loss(student, cache[:], targets, None), expected)
+        expected = fa.asd_loss(student, model(inputs), targets, prior, client_dim=0)
+    torch.testing.assert_close(fa.asd_loss(student, cache[:], targets, None, client_dim=0), expected)
 
 
 def test_model_that_fails_leaves_its_mode_alone():

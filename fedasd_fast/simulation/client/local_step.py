@@ -77,11 +77,13 @@ class LocalStep:
             loss = F.cross_entropy(logits, y)
             loss.backward()
             return loss.detach()
+        clients = 0 if logits.dim() == 3 else None
         if self.teacher is None:
-            loss, gradient = asd_loss_and_grad(logits, None, y, None, asd_weight=0.0)
+            loss, gradient = asd_loss_and_grad(logits, None, y, None, asd_weight=0.0, client_dim=clients)
         else:
             assert self.distillation is not None
-            weight = self.distillation.weight
-            loss, gradient = asd_loss_and_grad(logits, self.teacher[rows], y, None, weight, **self._options)
+            loss, gradient = asd_loss_and_grad(
+                logits, self.teacher[rows], y, None, self.distillation.weight, client_dim=clients, **self._options
+            )
         self.model.backward(gradient)
         return loss

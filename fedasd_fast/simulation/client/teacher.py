@@ -23,5 +23,6 @@ def teacher_outputs(
         targets,
         label_proportions(targets, num_classes, ignore_index=PADDING, dtype=dtype),
         dtype=dtype,
+        client_dim=0 if targets.dim() == 2 else None,
         **distillation.teacher_options(),
     )
