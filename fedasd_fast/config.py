@@ -92,6 +92,7 @@ class Config:
     on_client_error: Literal["abort", "drop"] = "abort"
     seed: int = 0
     dtype: Literal["float32", "float64"] = "float32"
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"  # of matrix products and convolutions
     device: str = "cpu"
     cuda_graph: bool = False  # the local step is recorded once and replayed as a CUDA graph
     executor: Literal["auto", "serial", "stacked", "processes", "torchrun"] = "auto"
@@ -107,6 +108,11 @@ class Config:
         _resolve_method(self)
         if "method" not in self.named_code():  # else checked when it is used: reading a file imports nothing
             self.create_method()
+        if self.precision != "float32" and self.dtype != "float32":
+            raise ConfigError(
+                f"precision = {self.precision} with dtype = {self.dtype}: half precision keeps its parameters in float32; "
+                "set dtype = float32, or precision = float32, which leaves dtype as it is"
+            )
         if self.cuda_graph and not self.device.startswith("cuda"):
             raise ConfigError(
                 f"cuda_graph = true with device = {self.device}: set device = cuda, or cuda_graph = false"

@@ -42,7 +42,7 @@ _INCIDENTAL_SETTINGS = {"name", "seed", "eval_every", "eval_models", "eval_batch
                         "on_client_error", "device", "executor", "workers", "clients_at_once", "threads", "data_dir",
                         "out"}  # fmt: skip
 # A run that differs from the paper in these only may still be plotted with the paper's number.
-_COMPARABLE_SETTINGS = {"rounds", "augment", "teacher", "sampling"}
+_COMPARABLE_SETTINGS = {"rounds", "augment", "teacher", "sampling", "precision"}
 
 
 @dataclass(frozen=True)

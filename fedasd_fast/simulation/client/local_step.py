@@ -73,7 +73,8 @@ class LocalStep:
     def _backward(self, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
         """The loss; its gradient is left in model.gradient."""
         logits = self.model.forward(x)
-        if self.teacher is None and logits.requires_grad:  # one client, whose bits have always been torch's own
+        if self.teacher is None and logits.requires_grad and logits.dtype == self.model.vector.dtype:
+            # One client, whose bits have always been torch's own; of half logits, torch's loss would have three digits.
             loss = F.cross_entropy(logits, y)
             loss.backward()
             return loss.detach()

@@ -1,0 +1,168 @@
+"""Half precision: local training and evaluation compute in it; parameters, update, sums and analyses stay float32."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedasd_fast import resume, simulate
+from fedasd_fast.analysis.loaded_run import load_run
+from fedasd_fast.common.schema import ConfigError
+from fedasd_fast.config import Config
+from fedasd_fast.loss import reference
+from fedasd_fast.loss.label_prior import label_proportions
+from fedasd_fast.simulation.client.samples import LocalSamples
+from fedasd_fast.simulation.client.update import train_client
+from fedasd_fast.simulation.cohort import client_tasks
+from fedasd_fast.simulation.context import build_context
+from fedasd_fast.simulation.evaluation import evaluate
+from fedasd_fast.simulation.state import first
+from fedasd_fast.simulation.storage import checkpoint
+from tests.simulation.small_runs import assert_same, contents, small_config
+
+METHODS = ["fedavg", "fedavg+asd", "fedprox+asd", "feddyn+asd", "fedsam+asd", "fedntd"]
+
+
+def config(**changes: Any) -> Config:
+    return small_config(**{"precision": "bfloat16", "rounds": 2, "local_epochs": 2, "threads": 1, **changes})
+
+
+class Seen(nn.Module):
+    """A linear layer that keeps the types of what it computes."""
+
+    def __init__(self, num_classes: int, input_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.linear = nn.Linear(input_shape[0], num_classes)
+        self.types: list[tuple[bool, torch.dtype]] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.linear(x)
+        self.types.append((self.training, logits.dtype))
+        return logits
+
+
+def one_client(settings: Config) -> tuple[Any, Any, Any]:
+    """The context, what the server sends, and the first task of the first round."""
+    context = build_context(settings)
+    experiment = context.experiment
+    server = experiment.server(first(settings, experiment.method, context.initial))
+    return context, server, client_tasks(experiment, 0)[0]
+
+
+def test_what_computes_in_half_precision() -> None:
+    settings = config(method="fedavg+asd").replace(model="tests.simulation.test_precision:Seen")
+    context, server, task = one_client(settings)
+    flat = context.trainer.model
+    flat.module.types.clear()
+    update = train_client(context.trainer, context.records, server, task)
+    evaluate(flat, update.run.end, context.experiment.data, 25)
+    trained, tested = ([dtype for training, dtype in flat.module.types if training == when] for when in (True, False))
+    assert trained == [torch.bfloat16] * len(update.run.losses)
+    assert tested == [torch.bfloat16] * (1 + 2)  # the teacher, and two batches of the test set
+    assert {flat.vector.dtype, flat.gradient.dtype, update.run.losses.dtype} == {torch.float32}
+    assert {p.dtype for p in flat.module.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedavg+asd"])
+def test_a_client_as_written_out(method: str) -> None:
+    """Against a loop of torch's own: autocast, the readable loss in float32, plain SGD.  A stale copy of the parameters
+    in bfloat16 would not move at all."""
+    settings = config(method=method, optimizer={"weight_decay": 0.01, "clip_norm": None})
+    context, server, task = one_client(settings)
+    flat, data = context.trainer.model, context.experiment.data
+    module = copy.deepcopy(flat.module)
+    ours = train_client(context.trainer, context.records, server, task).run
+    samples = LocalSamples(settings, data, 0, task.client, flat.vector)
+    prior = label_proportions(samples.targets, data.num_classes)
+
+    def logits(x: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            found: Tensor = module(x)
+        assert found.dtype == torch.bfloat16
+        return found.float()
+
+    with torch.no_grad():
+        teacher = logits(samples.inputs)
+    optimizer = torch.optim.SGD(module.parameters(), lr=server.lr, weight_decay=0.01)
+    losses = []
+    for _ in range(task.epochs):
+        for rows in samples.order().split(settings.batch_size):
+            student, y = logits(samples.inputs[rows]), samples.targets[rows]
+            if method == "fedavg":
+                loss = F.cross_entropy(student, y)
+            else:
+                loss = reference.asd_objective(student, teacher[rows], y, prior, settings.asd.weight)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+    torch.testing.assert_close(ours.losses, torch.stack(losses), rtol=2e-3, atol=0)
+    moved = ours.end - server.model
+    theirs = torch.cat([p.detach().reshape(-1) for p in module.parameters()]) - server.model
+    assert float(torch.linalg.vector_norm(moved - theirs) / torch.linalg.vector_norm(theirs)) < 0.01
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_close_to_float32_and_not_the_same(method: str) -> None:
+    half, whole = (simulate(config(method=method, precision=p)) for p in ("bfloat16", "float32"))
+    for name, model in half.models.items():
+        change = whole.models[name] - build_context(config()).initial
+        error = torch.linalg.vector_norm(model - whole.models[name]) / torch.linalg.vector_norm(change)
+        assert 1e-6 < float(error) < 0.05
+        assert model.dtype == torch.float32
+
+
+def test_workers_do_not_change_the_bits(tmp_path: Path) -> None:
+    settings = config(method="feddyn+asd", checkpoint_every=1)
+    simulate(settings.replace(out=str(tmp_path / "serial")))
+    expected = contents(tmp_path / "serial")
+    for workers in (1, 2):
+        out = tmp_path / str(workers)
+        simulate(settings.replace(executor="processes", workers=workers, out=str(out)))
+        assert_same(contents(out), expected)
+
+
+def test_resumed_as_whole(tmp_path: Path) -> None:
+    settings = config(method="fedavg+asd", rounds=4, out=str(tmp_path / "whole"))
+    simulate(settings)
+    simulate(settings.replace(rounds=2, out=str(tmp_path / "parts")))
+    resume(tmp_path / "parts", {"rounds": 4})
+    assert_same(contents(tmp_path / "parts"), contents(tmp_path / "whole"))
+
+
+def test_a_run_from_before_the_setting_means_float32(tmp_path: Path) -> None:
+    settings = config(precision="float32", rounds=3, checkpoint_every=1)
+    simulate(settings.replace(out=str(tmp_path / "whole")))
+    out = tmp_path / "old"
+    simulate(settings.replace(rounds=2, out=str(out)))
+    file = out / "config.yaml"
+    file.write_text(without_precision(file.read_text()))
+    for kept in reversed(checkpoint.load(out / "checkpoint")):
+        content = kept | {"config": without_precision(kept["config"])}
+        checkpoint.save(out / "checkpoint", kept["state"]["round"], content)
+    assert resume(out, {"rounds": 3}).config.precision == "float32"
+    assert_same(contents(out), contents(tmp_path / "whole"))
+
+
+def without_precision(text: str) -> str:
+    found = [line for line in text.splitlines(keepends=True) if not line.startswith("precision:")]
+    assert len(found) == len(text.splitlines()) - 1
+    return "".join(found)
+
+
+def test_analyses_compute_in_float32(tmp_path: Path) -> None:
+    simulate(config(out=str(tmp_path / "run")))
+    run = load_run(tmp_path / "run")
+    assert run.context.trainer.model.half is None
+    assert run.context.experiment.config.precision == "float32"
+
+
+def test_half_precision_of_float64_is_refused() -> None:
+    with pytest.raises(ConfigError, match="dtype = float64.*set dtype = float32"):
+        config(dtype="float64")
