@@ -110,8 +110,8 @@ class Config:
             self.create_method()
         if self.precision != "float32" and self.dtype != "float32":
             raise ConfigError(
-                f"precision = {self.precision} with dtype = {self.dtype}: half precision keeps its parameters in float32; "
-                "set dtype = float32, or precision = float32, which leaves dtype as it is"
+                f"precision = {self.precision} with dtype = {self.dtype}: half precision keeps its parameters in "
+                "float32; set dtype = float32, or precision = float32, which leaves dtype as it is"
             )
         if self.cuda_graph and not self.device.startswith("cuda"):
             raise ConfigError(

@@ -51,7 +51,7 @@ MEANINGS = {
     "on_client_error": "abort: the run stops when a client's training fails; drop: it goes on without that client.",
     "seed": "Of everything random: partition, initial parameters, sampling, order of samples, augmentation.",
     "dtype": "Type of parameters and arithmetic.",
-    "precision": "float32, or half precision of local training and evaluation: parameters, update and sums stay float32.",
+    "precision": "Of local training and evaluation; in half precision, parameters, update and sums stay float32.",
     "device": "Where training runs: cpu, cuda, cuda:1.",
     "cuda_graph": "The local step is recorded once and replayed as a CUDA graph.",
     "executor": "How clients are trained; auto: what a short measurement finds fastest.",

@@ -17,7 +17,9 @@ from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config
 from fedasd_fast.loss import reference
 from fedasd_fast.loss.label_prior import label_proportions
+from fedasd_fast.simulation.client.linear_chain import LinearChain
 from fedasd_fast.simulation.client.samples import LocalSamples
+from fedasd_fast.simulation.client.stacked_model import StackedModel, VmappedNetwork
 from fedasd_fast.simulation.client.update import train_client
 from fedasd_fast.simulation.cohort import client_tasks
 from fedasd_fast.simulation.context import build_context
@@ -118,10 +120,36 @@ def test_close_to_float32_and_not_the_same(method: str) -> None:
         assert model.dtype == torch.float32
 
 
-def test_workers_do_not_change_the_bits(tmp_path: Path) -> None:
-    settings = config(method="feddyn+asd", checkpoint_every=1)
-    simulate(settings.replace(out=str(tmp_path / "serial")))
-    expected = contents(tmp_path / "serial")
+IMAGES = {"shape": [3, 12, 12], "classes": 5, "samples_per_client": 9, "test_samples": 20}
+
+
+@pytest.mark.parametrize(
+    ("method", "model", "network"),
+    [(method, None, LinearChain) for method in METHODS]
+    + [("fedavg+asd", "tests.simulation.client.test_stacked:Small", VmappedNetwork)],
+)
+def test_stacked_clients(method: str, model: str | None, network: type) -> None:
+    settings = config(method=method, size_sigma=0.5, rounds=1)
+    if model:
+        settings = settings.replace(model=model, synthetic=IMAGES, augment="epoch", teacher="recompute")
+    context = build_context(settings)
+    stack = StackedModel(context.trainer.model, *torch.zeros(2, 3, len(context.initial)))
+    assert type(stack._network) is network
+    assert stack.forward(torch.zeros(3, 4, *context.experiment.data.input_shape)).dtype == torch.bfloat16
+    serial, stacked, whole = (
+        simulate(settings.replace(executor=executor, precision=precision)).models["sel"] - context.initial
+        for executor, precision in (("serial", "bfloat16"), ("stacked", "bfloat16"), ("stacked", "float32"))
+    )
+    size = torch.linalg.vector_norm(whole)
+    assert 1e-6 < float(torch.linalg.vector_norm(stacked - whole) / size) < 0.05
+    assert float(torch.linalg.vector_norm(stacked - serial) / size) < 0.02
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_workers_do_not_change_the_bits(at_once: int, tmp_path: Path) -> None:
+    settings = config(method="feddyn+asd", checkpoint_every=1, clients_at_once=at_once)
+    simulate(settings.replace(executor="serial" if at_once == 1 else "stacked", out=str(tmp_path / "one")))
+    expected = contents(tmp_path / "one")
     for workers in (1, 2):
         out = tmp_path / str(workers)
         simulate(settings.replace(executor="processes", workers=workers, out=str(out)))
@@ -164,5 +192,5 @@ def test_analyses_compute_in_float32(tmp_path: Path) -> None:
 
 
 def test_half_precision_of_float64_is_refused() -> None:
-    with pytest.raises(ConfigError, match="dtype = float64.*set dtype = float32"):
+    with pytest.raises(ConfigError, match=r"dtype = float64.*set dtype = float32"):
         config(dtype="float64")
