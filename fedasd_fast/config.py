@@ -94,6 +94,7 @@ class Config:
     dtype: Literal["float32", "float64"] = "float32"
     precision: Literal["float32", "bfloat16", "float16"] = "float32"  # of matrix products and convolutions
     device: str = "cpu"
+    tf32: bool | None = None  # products of float32 numbers on a GPU with ten bits of each; null: as torch is set
     cuda_graph: bool = False  # the local step is recorded once and replayed as a CUDA graph
     executor: Literal["auto", "serial", "stacked", "processes", "torchrun"] = "auto"
     workers: int = 0  # of `processes`; 0: one for each core, or fewer if they have several threads
@@ -113,6 +114,8 @@ class Config:
                 f"precision = {self.precision} with dtype = {self.dtype}: half precision keeps its parameters in "
                 "float32; set dtype = float32, or precision = float32, which leaves dtype as it is"
             )
+        if self.tf32 and not self.device.startswith("cuda"):
+            raise ConfigError(f"tf32 = true with device = {self.device}: set device = cuda, or tf32 = null")
         if self.cuda_graph and not self.device.startswith("cuda"):
             raise ConfigError(
                 f"cuda_graph = true with device = {self.device}: set device = cuda, or cuda_graph = false"

@@ -31,6 +31,10 @@ def run_round(experiment: Experiment, executor: Executor, state: State) -> tuple
     if failed := {str(r.client): r.error for r in sums.reports if r.error}:
         metrics["failed"] = failed
     after: dict[str, Any] = {"round": state.round + 1}
+    if state.loss_scale:
+        skipped = sum(report.skipped for report in reports)
+        metrics |= {"loss_scale": state.loss_scale.scale, "steps_skipped": skipped}
+        after["loss_scale"] = state.loss_scale.after(metrics["steps"], skipped)
     if sums.all_change is not None and state.all_change is not None:
         after["all_change"] = state.all_change + sums.all_change
     weight = sum(task.weight for task in tasks if task.client in finished)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from torch import Tensor, nn
 
 from fedasd_fast import resume, simulate
 from fedasd_fast.analysis.loaded_run import load_run
+from fedasd_fast.callbacks import Callback
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config
 from fedasd_fast.loss import reference
 from fedasd_fast.loss.label_prior import label_proportions
+from fedasd_fast.simulation.client.flat_model import FlatModel
 from fedasd_fast.simulation.client.linear_chain import LinearChain
 from fedasd_fast.simulation.client.samples import LocalSamples
 from fedasd_fast.simulation.client.stacked_model import StackedModel, VmappedNetwork
@@ -26,6 +29,8 @@ from fedasd_fast.simulation.context import build_context
 from fedasd_fast.simulation.evaluation import evaluate
 from fedasd_fast.simulation.state import first
 from fedasd_fast.simulation.storage import checkpoint
+from fedasd_fast.simulation.system import half_precision
+from fedasd_fast.simulation.system.tf32 import tf32
 from tests.simulation.small_runs import assert_same, contents, small_config
 
 METHODS = ["fedavg", "fedavg+asd", "fedprox+asd", "feddyn+asd", "fedsam+asd", "fedntd"]
@@ -194,3 +199,64 @@ def test_analyses_compute_in_float32(tmp_path: Path) -> None:
 def test_half_precision_of_float64_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"dtype = float64.*set dtype = float32"):
         config(dtype="float64")
+
+
+class Listed(nn.Module):
+    """Layers of each kind, whose outputs' types are kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.norm, self.linear = nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Linear(4, 5)
+        self.types: dict[str, torch.dtype] = {}
+        for name, layer in self.named_children():
+            layer.register_forward_hook(lambda _, __, y, name=name: self.types.update({name: y.dtype}))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.linear(torch.relu(self.norm(self.convolution(x))).mean((2, 3)))
+        return logits
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_every_product_of_a_vectorised_network(half: torch.dtype) -> None:
+    model = FlatModel(Listed(), half=half)
+    stack = StackedModel(model, *model.vector.expand(2, 3, -1).clone())
+    x = torch.randn(3, 2, 3, 6, 6, generator=torch.Generator().manual_seed(0))
+    found = stack.forward(x)
+    assert model.module.types == {"convolution": half, "norm": torch.float32, "linear": half}
+    stack.backward(torch.ones_like(found))
+    model.forward(x[1])
+    model.backward(torch.ones_like(found[1]))
+    torch.testing.assert_close(stack.gradient[1], model.gradient, rtol=0.05, atol=0.05)
+
+
+def test_a_machine_without_bfloat16_is_warned_with_a_figure(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(half_precision, "has_instructions", lambda precision: False)
+    simulate(config(rounds=1, precision="float32"))
+    assert not caplog.messages
+    simulate(config(rounds=1))
+    (said,) = caplog.messages
+    assert re.search(r"this CPU has no instructions.*takes [\d.]+ ms in bfloat16, [\d.]+ ms in float32: [\d.]+ x", said)
+
+
+def tf32_flags() -> list[str]:
+    return [torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision]
+
+
+class Flags(Callback):
+    def on_round(self, metrics: Any) -> None:
+        self.found = tf32_flags()
+
+
+def test_tf32_is_set_for_a_run_only() -> None:
+    before, flags = tf32_flags(), Flags()
+    for allowed, expected in ((None, before), (False, ["ieee"] * 2)):
+        simulate(config(rounds=1, tf32=allowed), callbacks=[flags])
+        assert flags.found == expected
+        assert tf32_flags() == before
+    with tf32(True):
+        assert tf32_flags() == ["tf32"] * 2
+    assert tf32_flags() == before
+    with pytest.raises(ConfigError, match="tf32 = true with device = cpu"):
+        config(tf32=True)

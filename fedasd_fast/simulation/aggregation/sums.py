@@ -19,6 +19,7 @@ class ClientReport:
     loss: float  # mean over its steps
     distance: float = 0.0  # ||w_k - w_t||
     error: str | None = None  # why it was dropped
+    skipped: int = 0  # of its steps, whose gradient overflowed in float16
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Mixed precision of a vectorised network: what torch.autocast does, at a level where vmap has not yet taken a layer apart.
+"""Mixed precision of a vectorised network: what torch.autocast does, before vmap takes a layer apart.
 
 Autocast decides operation by operation below vmap, which by then has turned convolutions into others that autocast does
 not know and split the bias off a linear layer: half of the network would stay in float32.
@@ -34,7 +34,7 @@ _SUMS: frozenset[Callable[..., Any]] = frozenset(
 
 
 class HalfProducts(TorchFunctionMode):
-    """Within it, products are computed in `half`, norms and softmaxes in float32, all else in the type that it meets."""
+    """Within it, products are computed in `half`, norms and softmaxes in float32, all else in what it is given."""
 
     def __init__(self, half: torch.dtype) -> None:
         super().__init__()

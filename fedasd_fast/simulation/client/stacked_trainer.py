@@ -33,9 +33,10 @@ class StackedRun:
     losses: Tensor  # [K, steps]
     active: Tensor  # [K, steps] who had a batch
     samples: list[int]  # [K] that training went through, epochs counted
+    skipped: list[int]  # [K] steps whose gradient overflowed in float16
 
     def client(self, k: int) -> LocalRun:
-        return LocalRun(self.ends[k], self.losses[k, self.active[k]], self.samples[k])
+        return LocalRun(self.ends[k], self.losses[k, self.active[k]], self.samples[k], self.skipped[k])
 
 
 class StackedTrainer:
@@ -73,7 +74,7 @@ class _GroupRun:
         corrections = [trainer.experiment.method.correction(server, client) for client in clients]
         decay = [config.optimizer.weight_decay + correction.decay for correction in corrections]
         decays = send(torch.tensor(decay, dtype=torch.float64), like.device)  # [K]
-        self._step.begin(_stacked(corrections, stack.vector), decays)
+        self._step.begin(_stacked(corrections, stack.vector), decays, server.loss_scale)
         self._samples = [LocalSamples(config, data, server.round, task.client, like) for task in tasks]
         self._targets = _padded([samples.targets for samples in self._samples], PADDING)  # [K, N]
         self._sizes = np.array([len(samples) for samples in self._samples])
@@ -105,7 +106,9 @@ class _GroupRun:
                     raise Interrupted("stopped")
                 losses.append(self._step.run(x, y, rows, rate))
         mask = send(torch.from_numpy(active), self._targets.device).flatten(0, 1).T
-        return StackedRun(self._stack.vector, torch.stack(losses, 1), mask, (self._epochs * self._sizes).tolist())
+        samples, skipped = (self._epochs * self._sizes).tolist(), self._step.skipped
+        counts = [0] * len(samples) if skipped is None else skipped.tolist()
+        return StackedRun(self._stack.vector, torch.stack(losses, 1), mask, samples, counts)
 
     def _active(self) -> np.ndarray:
         """[E, batches, K]: who has a batch."""

@@ -34,7 +34,8 @@ class Aggregator:
                 fixed_point.accumulate(sums.all_change, before - self._initial, -part)
         self._records.write(k, {**update.state, "upload": run.end})
         distance = float(torch.linalg.vector_norm(run.end - server.model))
-        sums.reports.append(ClientReport(k, len(run.losses), run.samples, float(run.losses.double().mean()), distance))
+        loss = float(run.losses.double().mean())
+        sums.reports.append(ClientReport(k, len(run.losses), run.samples, loss, distance, skipped=run.skipped))
 
     def add_stacked(
         self,
@@ -67,4 +68,4 @@ class Aggregator:
         numbers = zip(steps.tolist(), run.samples, losses.tolist(), distances.tolist(), strict=True)
         for k, (task, (count, samples, loss, distance)) in enumerate(zip(tasks, numbers, strict=True)):
             self._records.write(task.client, {name: state[k] for name, state in states.items()} | {"upload": ends[k]})
-            sums.reports.append(ClientReport(task.client, count, samples, loss, distance))
+            sums.reports.append(ClientReport(task.client, count, samples, loss, distance, skipped=run.skipped[k]))

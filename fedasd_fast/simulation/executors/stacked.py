@@ -58,7 +58,7 @@ def _finish(method: Method, server: Server, clients: Sequence[Client], run: Stac
         return {}
     result = {name: torch.empty_like(run.ends) for name in method.client_state}
     for k, steps in enumerate(run.active.sum(1).tolist()):
-        state = method.finish(server, clients[k], run.ends[k], steps)
+        state = method.finish(server, clients[k], run.ends[k], max(1, steps - run.skipped[k]))
         for name, rows in result.items():
             rows[k] = state[name]
     return result

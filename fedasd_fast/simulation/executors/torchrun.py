@@ -27,7 +27,7 @@ from .base import Executor
 from .local import local_executor
 
 _FINISHED, _DROPPED = 1, 2  # first column of the table of clients
-_COLUMNS = 5  # of that table: finished or dropped, steps, samples, loss, distance
+_COLUMNS = 6  # of that table: finished or dropped, steps, samples, loss, distance, skipped steps
 
 
 class TorchrunExecutor(Executor):
@@ -143,13 +143,21 @@ def _table(tasks: Sequence[ClientTask], reports: Sequence[ClientReport]) -> Tens
         row = table[rows[report.client]]
         row[0] = _DROPPED if report.error else _FINISHED
         row[1], row[2] = report.steps, report.samples
-        row[3], row[4] = _bits(report.loss), _bits(report.distance)
+        row[3], row[4], row[5] = _bits(report.loss), _bits(report.distance), report.skipped
     return table
 
 
 def _reports(tasks: Sequence[ClientTask], table: Tensor, errors: Mapping[int, str | None]) -> list[ClientReport]:
     return [
-        ClientReport(task.client, int(row[1]), int(row[2]), _number(row[3]), _number(row[4]), errors.get(task.client))
+        ClientReport(
+            task.client,
+            int(row[1]),
+            int(row[2]),
+            _number(row[3]),
+            _number(row[4]),
+            errors.get(task.client),
+            int(row[5]),
+        )
         for task, row in zip(tasks, table, strict=True)
         if row[0]
     ]
