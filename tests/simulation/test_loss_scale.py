@@ -25,7 +25,7 @@ from fedasd_fast.simulation.storage import checkpoint
 from fedasd_fast.simulation.storage.checkpoint_format import WrongFormat, check_content
 from fedasd_fast.simulation.system import half_precision
 from tests.simulation import rank_processes
-from tests.simulation.device_checks import captured_as_eager
+from tests.simulation.device_checks import FEATURES, IMAGES, captured_as_eager, half_close_to_float32, images
 from tests.simulation.fake_gpu import fake_gpu
 from tests.simulation.small_runs import assert_same, contents, small_config
 
@@ -195,18 +195,33 @@ def test_an_analysis_of_a_float16_run_is_in_float32(tmp_path: Path) -> None:
     assert run.context.trainer.model.half is None
 
 
-@pytest.mark.usefixtures("_high")
-def test_recorded_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU that is none, whose half precision is the CPU's."""
+@pytest.fixture
+def _half_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A GPU that is none, whose half precision is the CPU's."""
 
     def autocast(model: FlatModel) -> Any:
         return torch.autocast("cpu", model.half, cache_enabled=False) if model.half else nullcontext()
 
     monkeypatch.setattr(FlatModel, "autocast", autocast)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
     with fake_gpu():
-        settings = config(method="fedsam+asd", optimizer={"momentum": 0.5}).to_dict()
-        captured_as_eager(settings, "cuda:0", 0)
-        result = simulate(settings | {"device": "cuda:0", "cuda_graph": True})
+        yield
+
+
+@pytest.mark.usefixtures("_half_gpu")
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+@pytest.mark.parametrize("executor", ["serial", "stacked"])
+def test_on_a_gpu(executor: str, precision: str) -> None:
+    half_close_to_float32(FEATURES | {"method": "feddyn+asd", "executor": executor}, "cuda:0", precision)
+    settings = IMAGES | {"method": "fedavg+asd", "executor": executor}
+    half_close_to_float32(settings, "cuda:0", precision, data=images())
+
+
+@pytest.mark.usefixtures("_high", "_half_gpu")
+def test_recorded_steps() -> None:
+    settings = config(method="fedsam+asd", optimizer={"momentum": 0.5}).to_dict()
+    captured_as_eager(settings, "cuda:0", 0)
+    result = simulate(settings | {"device": "cuda:0", "cuda_graph": True})
     assert result.metrics[0]["steps_skipped"] > 0 == result.metrics[-1]["steps_skipped"]
 
 

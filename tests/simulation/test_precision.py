@@ -19,6 +19,7 @@ from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config
 from fedasd_fast.loss import reference
 from fedasd_fast.loss.label_prior import label_proportions
+from fedasd_fast.simulation import SimulationError
 from fedasd_fast.simulation.client.flat_model import FlatModel
 from fedasd_fast.simulation.client.linear_chain import LinearChain
 from fedasd_fast.simulation.client.samples import LocalSamples
@@ -187,6 +188,16 @@ def without_precision(text: str) -> str:
     found = [line for line in text.splitlines(keepends=True) if not line.startswith("precision:")]
     assert len(found) == len(text.splitlines()) - 1
     return "".join(found)
+
+
+def test_a_run_keeps_its_precision(tmp_path: Path) -> None:
+    simulate(config(rounds=1, out=str(tmp_path / "run")))
+    with pytest.raises(SimulationError, match=r"precision = 'float32' \(was 'bfloat16'\)"):
+        resume(tmp_path / "run", {"rounds": 2, "precision": "float32"})
+
+
+def test_the_fastest_executor_is_looked_for_in_this_precision() -> None:
+    assert simulate(config(executor="auto", workers=1)).config.precision == "bfloat16"
 
 
 def test_analyses_compute_in_float32(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+
 import torch
 
 from ...common.schema import ConfigError
@@ -25,6 +27,6 @@ def has_instructions(precision: str) -> bool:
         return False
     if precision == "float16":
         return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
-    if torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2", "AVX512"):
+    if platform.machine() in ("x86_64", "AMD64"):
         return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # of other architectures
