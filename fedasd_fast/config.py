@@ -93,7 +93,9 @@ class Config:
     seed: int = 0
     random_streams: Literal[1, 2] = 2  # version of the random numbers; see from_saved
     dtype: Literal["float32", "float64"] = "float32"
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"  # of matrix products and convolutions
     device: str = "cpu"
+    tf32: bool | None = None  # products of float32 numbers on a GPU with ten bits of each; null: as torch is set
     cuda_graph: bool = False  # the local step is recorded once and replayed as a CUDA graph
     executor: Literal["auto", "serial", "stacked", "processes", "torchrun"] = "auto"
     workers: int = 0  # of `processes`; 0: one for each core, or fewer if they have several threads
@@ -109,6 +111,13 @@ class Config:
         _resolve_method(self)
         if "method" not in self.named_code():  # else checked when it is used: reading a file imports nothing
             self.create_method()
+        if self.precision != "float32" and self.dtype != "float32":
+            raise ConfigError(
+                f"precision = {self.precision} with dtype = {self.dtype}: half precision keeps its parameters in "
+                "float32; set dtype = float32, or precision = float32, which leaves dtype as it is"
+            )
+        if self.tf32 and not self.device.startswith("cuda"):
+            raise ConfigError(f"tf32 = true with device = {self.device}: set device = cuda, or tf32 = null")
         if self.cuda_graph and not self.device.startswith("cuda"):
             raise ConfigError(
                 f"cuda_graph = true with device = {self.device}: set device = cuda, or cuda_graph = false"

@@ -59,6 +59,7 @@ class Server:
     model: Tensor  # [P] w_t: where clients start, and their teacher
     state: Mapping[str, Tensor]  # float64 [P] each
     clients: int  # K, the whole population
+    loss_scale: float | None = None  # of float16: what losses are multiplied by before they are differentiated
 
 
 @dataclass(frozen=True)

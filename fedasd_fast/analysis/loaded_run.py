@@ -44,7 +44,7 @@ def load_run(
 ) -> LoadedRun:
     """`data` and `model` are those that were passed to `simulate`, if any; `trust_code` as in `resume`."""
     directory, inputs = RunDirectory(Path(path)), Inputs(data, model)
-    config = directory.config().replace(executor="serial", clients_at_once=0)
+    config = directory.config().replace(executor="serial", clients_at_once=0, precision="float32")
     check_inputs(config.inputs, inputs)
     require_trust(path, named_code(config, model=model), trusted=trust_code)
     kept = checkpoint.load(directory.checkpoints)

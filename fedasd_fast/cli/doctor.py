@@ -14,10 +14,14 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from .. import __version__, asd_loss_and_grad, build_info, label_prior
+from .. import __version__, asd_loss_and_grad, build_info, label_prior, models
 from ..data import data_directory, list_datasets
 from ..loss import reference
+from ..models.layer_order import pool_before_relu
 from ..simulation import simulate
+from ..simulation.client.step_timing import time_steps
+from ..simulation.system import half_precision
+from ..simulation.system.threads import threads
 from .options import add_data_dir
 
 _OPTIONAL_PACKAGES = {
@@ -70,6 +74,7 @@ def examine(data_dir: str | None = None) -> Iterator[Finding]:
     yield from _kernels()
     yield _tested("loss, fused against reference", self_test)
     yield _tested("a small run", small_run)
+    yield _half_precision()
     for package, use in _OPTIONAL_PACKAGES.items():
         yield from _package(package, use)
     yield from _data(data_dir)
@@ -98,6 +103,19 @@ def small_run() -> str:
     settings = {"clients": 4, "participation": 1.0, "rounds": 1, "local_epochs": 1, "method": "fedavg+asd"}
     result = simulate({**settings, "synthetic": {"classes": 3, "test_samples": 30}, "eval_models": ["sel"]})
     return f"4 clients trained, loss {result.metrics[-1]['loss']:.2f}"
+
+
+def _half_precision() -> Finding:
+    """What bfloat16 gains on this CPU, with the paper's CNN and batches of 50."""
+    shape, what = (3, 32, 32), "half precision"
+    module = models.build("cnn_cifar", num_classes=100, input_shape=shape)
+    pool_before_relu(module)  # as in a run
+    with threads(1):
+        times = time_steps(module, shape, 50, "bfloat16")
+    measured = f"a step of cnn_cifar on one thread takes {times}"
+    if not half_precision.has_instructions("bfloat16"):
+        return Finding("note", what, f"this CPU has no instructions for bfloat16, keep precision=float32: {measured}")
+    return Finding("ok", what, f"this CPU has instructions for bfloat16 (precision=bfloat16): {measured}")
 
 
 def _kernels() -> Iterator[Finding]:

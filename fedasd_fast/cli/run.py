@@ -13,7 +13,9 @@ from ..report.accuracy_plot import common_settings
 from ..simulation import simulate
 from ..simulation.context import build_context
 from ..simulation.distributed.process_group import is_main_process, started_by_torchrun
+from ..simulation.precision_speed import half_precision_times
 from ..simulation.resource_estimate import check_resources
+from ..simulation.system import half_precision
 from .execution import start_run
 from .options import add_run_options, add_settings, configuration, default_directory, unused_directory
 from .outputs import write_outputs
@@ -54,10 +56,18 @@ def is_a_recorded_run(preset: str) -> bool:
 
 
 def print_resource_estimate(config: Config) -> None:
-    """Steps, memory and disk of the run; an error if it cannot fit."""
-    estimate = check_resources(build_context(config))
-    width = max(len(label) for label, _ in estimate.rows())
+    """Steps, memory and disk of the run, and what half precision gains here; an error if it cannot run."""
+    context = build_context(config)
+    half_precision.check_precision(config.precision, context.initial.device)
+    rows = check_resources(context).rows()
+    if context.initial.device.type == "cpu" and config.dtype == "float32":
+        times = half_precision_times(context)
+        without = (
+            "" if half_precision.has_instructions(times.precision) else f" (warning: this CPU has no {times.precision})"
+        )
+        rows.append(("a local step", f"{times}{without}"))
+    width = max(len(label) for label, _ in rows)
     print(f"{config.name}: {method_label(config.method)}, {common_settings([config])}")
-    for label, value in estimate.rows():
+    for label, value in rows:
         print(f"  {label:{width}}  {value}")
     print(f"  {'folder':{width}}  {config.out}")

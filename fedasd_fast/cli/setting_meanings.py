@@ -53,7 +53,9 @@ MEANINGS = {
     "random_streams": "Version of the random numbers. 2: orders of samples, failures and synthetic samples are drawn "
     "for a whole cohort at once; 1: client by client, as in runs that were saved without this setting.",
     "dtype": "Type of parameters and arithmetic.",
+    "precision": "Of local training and evaluation; in half precision, parameters, update and sums stay float32.",
     "device": "Where training runs: cpu, cuda, cuda:1.",
+    "tf32": "Products of float32 numbers on a GPU with ten bits of each; null: as torch is set.",
     "cuda_graph": "The local step is recorded once and replayed as a CUDA graph.",
     "executor": "How clients are trained; auto: what a short measurement finds fastest.",
     "workers": "Processes of executor=processes; 0: one for each core.",

@@ -42,7 +42,7 @@ _INCIDENTAL_SETTINGS = {"name", "seed", "random_streams", "eval_every", "eval_mo
                         "checkpoint_every", "on_client_error", "device", "executor", "workers", "clients_at_once",
                         "client_op", "threads", "data_dir", "out"}  # fmt: skip
 # A run that differs from the paper in these only may still be plotted with the paper's number.
-_COMPARABLE_SETTINGS = {"rounds", "augment", "teacher", "sampling"}
+_COMPARABLE_SETTINGS = {"rounds", "augment", "teacher", "sampling", "precision"}
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,8 @@ def build_context(
     device = _device(config)
     model = _build_model(config, data, inputs.model)
     keep_freed_memory()
-    flat = FlatModel(model, getattr(torch, config.dtype), str(device))
+    half = None if config.precision == "float32" else getattr(torch, config.precision)
+    flat = FlatModel(model, getattr(torch, config.dtype), str(device), half)
     with torch_seeded(config.seed, Stream.INIT):
         flops = step_flops(flat, data.input_shape, data.num_classes, config.batch_size)
     experiment = Experiment(config, data, config.create_method())

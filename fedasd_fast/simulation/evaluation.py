@@ -34,9 +34,11 @@ def evaluate_batches(
         for number in numbers:
             rows = slice(number * batch_size, (number + 1) * batch_size)
             x, y = send(data.test.inputs[rows], device), send(data.test.targets[rows], device)
-            logits = module(channels_last(to_float(x, data.mean, data.std, dtype)))
+            inputs = channels_last(to_float(x, data.mean, data.std, dtype))
+            with model.autocast():
+                logits = module(inputs)
             right.append((logits.argmax(1) == y).sum())
-            loss.append(F.cross_entropy(logits, y, reduction="sum"))
+            loss.append(F.cross_entropy(logits.to(dtype), y, reduction="sum"))
     return list(zip(torch.stack(right).tolist(), torch.stack(loss).tolist(), strict=True)) if right else []
 
 

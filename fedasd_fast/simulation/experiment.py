@@ -55,4 +55,6 @@ class Experiment:
 
     def server(self, state: State) -> Server:
         """What the server sends in the round that follows `state`."""
-        return Server(state.round, self.learning_rate(state.round), state.cloud, state.server, self.data.num_clients)
+        scale = state.loss_scale.scale if state.loss_scale and self.config.precision == "float16" else None
+        rate, clients = self.learning_rate(state.round), self.data.num_clients
+        return Server(state.round, rate, state.cloud, state.server, clients, scale)

@@ -23,6 +23,7 @@ from .storage import checkpoint
 from .storage.client_store import ClientStore
 from .storage.run_directory import RunDirectory
 from .system.process_state import own_process_state
+from .system.tf32 import tf32
 from .system.threads import threads
 
 
@@ -74,7 +75,8 @@ def replay(
         executor = local_executor(context)
         repeated = round - 1 - now.round
         while now.round < round - 1:
-            now, _ = run_round(experiment, executor, now)
+            with tf32(config.tf32):
+                now, _ = run_round(experiment, executor, now)
             records.mark()
         tasks = {task.client: task for task in client_tasks(experiment, now.round)}
         if client not in tasks:
@@ -82,7 +84,7 @@ def replay(
         losses: list[Tensor] = []
         error = None
         try:
-            with threads(context.parallelism.threads):
+            with threads(context.parallelism.threads), tf32(config.tf32):
                 train_client(context.trainer, records, experiment.server(now), tasks[client], losses)
         except ClientError as failure:
             error = str(failure)

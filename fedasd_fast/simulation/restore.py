@@ -67,6 +67,11 @@ def _check_fits(context: Context, saved: Mapping[str, Any]) -> None:
             f"the checkpoint has {initial.numel():,} parameters, the model {context.initial.numel():,}; pass the model "
             "that the run was started with"
         )
+    if experiment.config.precision == "float16" and "loss_scale" not in saved:
+        raise SimulationError(
+            "precision = float16, but the checkpoint has no loss scale: it was written in another precision; restore "
+            "config.yaml, or start a new run"
+        )
     expected = (context.initial.dtype, experiment.tracks_all, set(experiment.method.server_state))
     if (initial.dtype, saved["all_change"] is not None, set(saved["server"])) != expected:
         raise SimulationError(

@@ -31,6 +31,10 @@ def run_round(experiment: Experiment, executor: Executor, state: State) -> tuple
     if reports.errors:
         metrics["failed"] = {str(client): error for client, error in reports.errors.items()}
     after: dict[str, Any] = {"round": state.round + 1}
+    if state.loss_scale:
+        skipped = int(reports.column("skipped").sum())
+        metrics |= {"loss_scale": state.loss_scale.scale, "steps_skipped": skipped}
+        after["loss_scale"] = state.loss_scale.after(metrics["steps"], skipped)
     if sums.all_change is not None and state.all_change is not None:
         after["all_change"] = state.all_change + sums.all_change
     weight = sum(tasks.weights[np.isin(tasks.clients, finished)].tolist())  # one after the other, as always

@@ -22,6 +22,7 @@ from .state import State
 from .storage import checkpoint
 from .storage.client_store import ClientStore
 from .storage.run_directory import RunDirectory
+from .system.tf32 import tf32
 from .system.threads import threads
 
 
@@ -46,7 +47,8 @@ class Runner:
             self._executor.start()
             for callback in callbacks:
                 callback.on_start(Run(config, out, list(rows), self._choice))
-            at = self._rounds(at, rows, callbacks)
+            with tf32(config.tf32):
+                at = self._rounds(at, rows, callbacks)
         finally:
             self._executor.close()
         self._checkpoint(at)

@@ -27,14 +27,17 @@ from .distributed.sharding import Shard
 from .errors import SimulationError
 from .executors.autotune import choose_executor
 from .inputs import Inputs, check_inputs, with_fingerprints
+from .precision_speed import slow_precision
 from .resource_estimate import check_resources
 from .restore import check_same_settings, restore, saved_parallelism
 from .result import Result
 from .runner import Runner
 from .storage import checkpoint
 from .storage.run_directory import RankDirectory, RunDirectory
+from .system.half_precision import check_precision
 from .system.process_state import own_process_state
 from .system.signals import StopRequests
+from .system.tf32 import tf32
 
 _log = logging.getLogger(__name__)
 
@@ -144,9 +147,13 @@ def _prepare(
     data = load_data(config, inputs)
     context = build_context(config, inputs, data=data, shard=shard, stop=stop, parallelism=parallelism)
     check_resources(context)
+    check_precision(config.precision, context.initial.device)
+    if (slow := slow_precision(context)) is not None:
+        _log.warning("%s", slow)
     if config.executor != "auto":
         return context, None
-    chosen, choice = choose_executor(context)
+    with tf32(config.tf32):
+        chosen, choice = choose_executor(context)
     _log.info("%s", choice)
     if parallelism:  # of a run that is continued: only the executor may change
         chosen = config.replace(executor=chosen.executor)

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..algorithms import Method
 from ..config import Config
 from .aggregation import fixed_point
+from .loss_scale import LossScale
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class State:
     sel: Tensor  # [P] the last participants' mean
     all_change: Tensor | None  # [P] fixed point: mean over all clients of (last upload - initial); None: not tracked
     server: dict[str, Tensor]  # the method's own vectors, float64 [P]
+    loss_scale: LossScale | None = None  # of precision = float16
 
     def model(self, name: str) -> Tensor:
         """all, sel or cloud as a vector [P]."""
@@ -41,12 +43,15 @@ def first(config: Config, method: Method, initial: Tensor) -> State:
         sel=initial,
         all_change=fixed_point.zeros(len(initial), device) if "all" in config.eval_models else None,
         server={name: torch.zeros(len(initial), dtype=torch.float64, device=device) for name in method.server_state},
+        loss_scale=LossScale() if config.precision == "float16" else None,
     )
 
 
 def to_plain(state: State) -> dict[str, Any]:
     """Tensors, numbers and mappings only: what torch.load(weights_only=True) accepts."""
-    return dict(vars(state))
+    values = dict(vars(state))
+    scale: LossScale | None = values.pop("loss_scale")
+    return values | ({"loss_scale": dict(vars(scale))} if scale else {})
 
 
 def from_plain(values: Mapping[str, Any], device: torch.device) -> State:
@@ -55,4 +60,7 @@ def from_plain(values: Mapping[str, Any], device: torch.device) -> State:
             return {name: move(item) for name, item in x.items()}
         return x.to(device) if isinstance(x, Tensor) else x
 
-    return State(**{name: move(x) for name, x in values.items()})
+    state = {name: move(x) for name, x in values.items()}
+    if scale := state.pop("loss_scale", None):
+        state["loss_scale"] = LossScale(**scale)
+    return State(**state)

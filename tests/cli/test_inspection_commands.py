@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from fedasd_fast import presets
 from fedasd_fast.cli import doctor
 from fedasd_fast.cli.setting_meanings import MEANINGS
 from fedasd_fast.cli.settings import all_settings
+from fedasd_fast.simulation.system import half_precision
 
 from .conftest import Fedasd
 
@@ -98,6 +100,20 @@ def test_doctor_finds_this_installation_healthy(fedasd: Fedasd) -> None:
     assert code == 0
     assert "everything essential works" in out
     assert "they agree to" in out
+
+
+def test_what_half_precision_gains(fedasd: Fedasd, monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = r"[\d.]+ ms in bfloat16, [\d.]+ ms in float32: [\d.]+ x its speed"
+    for known in (True, False):
+        monkeypatch.setattr(half_precision, "has_instructions", lambda precision, known=known: known)
+        _, told, _ = fedasd("doctor")
+        state = r"ok +half precision +this CPU has" if known else r"note +half precision +this CPU has no"
+        assert re.search(rf"{state} instructions for bfloat16.*{figure}", told)
+        _, told, _ = fedasd("run", "quickstart", "--dry-run")
+        assert re.search(rf"a local step +{figure}" + ("$" if known else r" \(warning: .* no bfloat16\)$"), told, re.M)
+    code, _, err = fedasd("run", "quickstart", "--dry-run", "precision=float16")
+    assert code == 2
+    assert "no instructions for it" in err
 
 
 def test_doctor_finds_what_is_broken(fedasd: Fedasd, monkeypatch: pytest.MonkeyPatch) -> None:

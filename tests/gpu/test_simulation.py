@@ -47,6 +47,33 @@ def test_stacked_as_serial(method, device):
     on_device.assert_equal(simulate(settings | {"executor": "stacked"}), simulate(settings), 1e-10)
 
 
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+@pytest.mark.parametrize("executor", ["serial", "stacked"])
+@pytest.mark.parametrize("method", METHODS)
+def test_half_precision(method, executor, precision, device):
+    settings = FEATURES | {"method": method, "executor": executor}
+    on_device.half_close_to_float32(settings, str(device), precision)
+    on_device.half_close_to_float32(
+        IMAGES | {"method": method, "executor": executor}, str(device), precision, data=images()
+    )
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+@pytest.mark.parametrize("method", METHODS)
+def test_half_precision_captured_as_eager(method, precision, device):
+    half = {"method": method, "dtype": "float32", "precision": precision}
+    on_device.captured_as_eager(FEATURES | MOMENTUM | half, str(device), 1e-3)
+    on_device.captured_as_eager(IMAGES | half, str(device), 1e-3, data=images())
+
+
+def test_tf32_is_another_precision(device):
+    settings = IMAGES | {"method": "fedavg+asd", "dtype": "float32", "device": str(device)}
+    results = [simulate(settings | {"tf32": allowed}, data=images()) for allowed in (True, False)]
+    on_device.assert_equal(*results, 1e-2)
+    if torch.cuda.get_device_capability(device) >= (8, 0):
+        assert not torch.equal(*(result.models["cloud"] for result in results))
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_captured_as_eager(method, device):
     on_device.captured_as_eager(FEATURES | MOMENTUM | {"method": method}, str(device), 1e-10)

@@ -64,6 +64,16 @@ def captured_as_eager(settings: dict[str, Any], device: str, tolerance: float, *
     assert_equal(captured, simulate(settings, **others), tolerance)
 
 
+def half_close_to_float32(settings: dict[str, Any], device: str, precision: str, **others: Any) -> None:
+    """Apart by no more than its rounding, and apart: it is computed in another precision."""
+    settings = settings | {"device": device, "dtype": "float32"}
+    start = simulate(settings | {"rounds": 0}, **others).models["cloud"]
+    half, whole = (simulate(settings | {"precision": p}, **others).models["cloud"] for p in (precision, "float32"))
+    error = torch.linalg.vector_norm(half - whole) / torch.linalg.vector_norm(whole - start)
+    assert half.dtype == torch.float32
+    assert 1e-7 < float(error) < (0.05 if precision == "bfloat16" else 0.01)
+
+
 def resumed_as_whole(device: str, graph: bool, out: Path) -> None:
     settings = FEATURES | {"method": "feddyn+asd", "device": device, "cuda_graph": graph}
     whole = simulate(settings)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-# loss: mean over the client's steps; distance: ||w_k - w_t||.  Eight bytes each, so that a row is as many int64.
-COLUMNS = ("client", "steps", "samples", "loss", "distance")
-_ROW = np.dtype([("client", "i8"), ("steps", "i8"), ("samples", "i8"), ("loss", "f8"), ("distance", "f8")])
+# loss: mean over the client's steps; distance: ||w_k - w_t||; skipped: steps whose gradient overflowed in float16.
+# Eight bytes each, so that a row is as many int64.
+COLUMNS = ("client", "steps", "samples", "loss", "distance", "skipped")
+_ROW = np.dtype([(name, "f8" if name in ("loss", "distance") else "i8") for name in COLUMNS])
 
 
 class ClientReports:
@@ -16,11 +17,17 @@ class ClientReports:
         self.errors: dict[int, str] = {}  # client -> why it was dropped
 
     def add(
-        self, clients: ArrayLike, steps: ArrayLike, samples: ArrayLike, losses: ArrayLike, distances: ArrayLike
+        self,
+        clients: ArrayLike,
+        steps: ArrayLike,
+        samples: ArrayLike,
+        losses: ArrayLike,
+        distances: ArrayLike,
+        skipped: ArrayLike = 0,
     ) -> None:
         """Of one client, or of several: [m] each."""
         part = np.empty(np.size(clients), _ROW)
-        for name, values in zip(COLUMNS, (clients, steps, samples, losses, distances), strict=True):
+        for name, values in zip(COLUMNS, (clients, steps, samples, losses, distances, skipped), strict=True):
             part[name] = values
         self._parts.append(part)
 

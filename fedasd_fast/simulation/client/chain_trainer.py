@@ -87,6 +87,8 @@ def layers_of_chain(experiment: Experiment, model: FlatModel) -> ChainLayers | s
         return f"it runs on the CPU, not on {model.vector.device}"
     if not loader.available:
         return loader.missing("cpu")
+    if config.precision != "float32":
+        return f"precision = {config.precision}, and it computes in {config.dtype}"
     if config.augment == "epoch":
         return "augment = epoch, and it takes the same inputs in all epochs"
     if config.teacher == "recompute" and config.distillation is not None:

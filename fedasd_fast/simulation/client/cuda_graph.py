@@ -88,12 +88,19 @@ class CudaGraphStep(LocalStep):
         self._linear: Tensor | None = None
         self._cache: TeacherCache | None = None
         self._velocity = torch.zeros_like(w) if self.optimizer.momentum else None
+        self._skipped = self._count()
         self._trace = w.new_zeros(config.local_epochs * math.ceil(self._largest / config.batch_size))
         self._position = torch.zeros(1, dtype=torch.int64, device=w.device)  # where the next loss goes
         self._done = 0  # the same number, as the host knows it
         self._replays: dict[_Shape, Work] = {}
 
-    def begin(self, correction: Correction, decay: float | Tensor | None = None) -> None:
+    def begin(
+        self, correction: Correction, decay: float | Tensor | None = None, loss_scale: float | None = None
+    ) -> None:
+        if loss_scale != self.loss_scale:  # which is a number in the graphs
+            self._replays.clear()
+        self.loss_scale = loss_scale
+        self.skipped = None if loss_scale is None else self._skipped.zero_()
         if correction.linear is not None:
             self._linear = torch.empty_like(correction.linear) if self._linear is None else self._linear
             correction = replace(correction, linear=self._linear.copy_(correction.linear))
@@ -144,9 +151,12 @@ class CudaGraphStep(LocalStep):
 
     def _undo(self) -> Work:
         """Puts back what a step changes."""
-        changed = [self.model.vector, self._trace, self._position, *([] if self.velocity is None else [self.velocity])]
+        changed = [self.model.vector, self._trace, self._position, *self._optional()]
         kept = [tensor.clone() for tensor in changed]
         return lambda: torch._foreach_copy_(changed, kept)
+
+    def _optional(self) -> list[Tensor]:
+        return [tensor for tensor in (self.velocity, self.skipped) if tensor is not None]
 
 
 def _room(teacher: TeacherCache, samples: int) -> TeacherCache:

@@ -69,7 +69,21 @@ class StackedLinear(Layer):
         # With out= the rows of all parameters' matrix would be filled one client after the other, which takes longer.
         self._weight_gradient.copy_(torch.bmm(gradient.transpose(1, 2), self._x))
         for bias in self._bias_gradient:
-            torch.sum(gradient, 1, out=bias)
+            torch.sum(gradient, 1, dtype=bias.dtype, out=bias)
+
+
+class HalfStackedLinear(StackedLinear):
+    """With products in half precision; its parameters and their gradients stay as they are."""
+
+    def __init__(self, parameters: list[Tensor], gradients: list[Tensor], half: torch.dtype) -> None:
+        super().__init__(parameters, gradients)
+        self._parameters, self._half = parameters, half
+
+    def forward(self, x: Tensor) -> Tensor:
+        """With copies of the parameters as they are in this step."""
+        self._weight, *bias = (part.to(self._half) for part in self._parameters)
+        self._transposed, self._bias = self._weight.transpose(1, 2), bias[0].unsqueeze(1) if bias else None
+        return super().forward(x.to(self._half))
 
 
 class StackedElementwise(Layer):
@@ -116,7 +130,10 @@ class StackedFlatten(Layer):
 
 
 def linear_chain(
-    module: nn.Module, parameters: Mapping[str, Tensor], gradients: Mapping[str, Tensor]
+    module: nn.Module,
+    parameters: Mapping[str, Tensor],
+    gradients: Mapping[str, Tensor],
+    half: torch.dtype | None = None,  # what products are computed in, in place of the parameters' type
 ) -> LinearChain | None:
     """The network with parameters [K, ..] and their gradients, by name; None if it is no such chain."""
     layers: list[Layer] = []
@@ -127,7 +144,8 @@ def linear_chain(
             own = [f"{name}.{part}" if name else part for part, _ in layer.named_parameters()]
             if not all(part in parameters for part in own):  # frozen, or another layer's too
                 return None
-            linear = StackedLinear([parameters[part] for part in own], [gradients[part] for part in own])
+            views = [parameters[part] for part in own], [gradients[part] for part in own]
+            linear = HalfStackedLinear(*views, half) if half else StackedLinear(*views)
             layers.append(linear)
             first = first or linear
         elif kind is nn.ReLU:

@@ -38,17 +38,24 @@ class LocalStep:
     decay: float | Tensor  # of optimizer and correction together; float64 [K] for K clients
     velocity: Tensor | None
     teacher: TeacherCache | None
+    loss_scale: float | None = None
+    skipped: Tensor | None = None  # int64 [], or [K]: steps of these clients whose gradient overflowed in float16
 
     def __init__(self, config: Config, model: TrainableModel) -> None:
         self.model, self.optimizer, self.distillation = model, config.optimizer, config.distillation
+        self.half = config.precision != "float32"
         self._options = self.distillation.options() if self.distillation else {}
 
-    def begin(self, correction: Correction, decay: float | Tensor | None = None) -> None:
+    def begin(
+        self, correction: Correction, decay: float | Tensor | None = None, loss_scale: float | None = None
+    ) -> None:
         """The steps to come are those of other clients.  For K of them, `correction.linear` is [K, P] and `decay` the
-        sum of the optimizer's and each correction's."""
+        sum of the optimizer's and each correction's.  With a loss scale, steps whose gradient overflows are skipped."""
         self.correction, self.teacher = correction, None
         self.decay = self.optimizer.weight_decay + correction.decay if decay is None else decay
         self.velocity = torch.zeros_like(self.model.vector) if self.optimizer.momentum else None
+        self.loss_scale = loss_scale
+        self.skipped = None if loss_scale is None else self._count()
 
     def set_teacher(self, teacher: TeacherCache) -> None:
         self.teacher = teacher
@@ -67,23 +74,45 @@ class LocalStep:
             start = fused_update.ascend(w, g, self.correction)
             self._backward(x, y, rows)
             w.copy_(start)
+        if self.skipped is not None:
+            lr = self._rate_unless_overflowed(g, lr, self.skipped)
         fused_update.step(w, g, self.velocity, self.correction, self.optimizer, lr, decay=self.decay)
         return loss
+
+    def _count(self) -> Tensor:
+        """Zeros, one for each client."""
+        w = self.model.vector
+        return torch.zeros(w.shape[:-1], dtype=torch.int64, device=w.device)
+
+    @staticmethod
+    def _rate_unless_overflowed(g: Tensor, lr: float | Tensor, skipped: Tensor) -> Tensor:
+        """lr as float64 [] or [K], 0 where the gradient is not finite: such a client stays as it is, and the host need
+        not wait to know.  An overflow of the ascent's gradient is in the second one too."""
+        finite = g.sum(-1).isfinite()
+        rate = finite.double() * lr
+        skipped.add_((rate != lr).long())
+        return rate
 
     def _backward(self, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
         """The loss; its gradient is left in model.gradient."""
         logits = self.model.forward(x)
-        if self.teacher is None and logits.requires_grad:  # one client, whose bits have always been torch's own
+        if self.teacher is None and logits.requires_grad and not self.half:
+            # One client, whose bits have always been torch's own; of half logits, torch's loss would have three digits.
             loss = F.cross_entropy(logits, y)
             loss.backward()
             return loss.detach()
         clients = 0 if logits.dim() == 3 else None
+        scale = 1.0 if self.loss_scale is None else self.loss_scale
         if self.teacher is None:
-            loss, gradient = asd_loss_and_grad(logits, None, y, None, asd_weight=0.0, client_dim=clients)
+            loss, gradient = asd_loss_and_grad(logits, None, y, None, 0.0, scale, client_dim=clients)
         else:
             assert self.distillation is not None
+            weight = self.distillation.weight * scale
             loss, gradient = asd_loss_and_grad(
-                logits, self.teacher[rows], y, None, self.distillation.weight, client_dim=clients, **self._options
+                logits, self.teacher[rows], y, None, weight, scale, client_dim=clients, **self._options
             )
         self.model.backward(gradient)
-        return loss
+        if self.loss_scale is None:
+            return loss
+        self.model.gradient.div_(scale)
+        return loss / scale

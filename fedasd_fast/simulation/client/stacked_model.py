@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from typing import Protocol
 
 import torch
@@ -11,6 +12,7 @@ from torch.func import functional_call, vmap
 
 from ...data.federated import FederatedData
 from .flat_model import FlatModel
+from .half_products import HalfProducts
 from .linear_chain import linear_chain
 
 # Vectors and samples that are held at once.
@@ -39,7 +41,8 @@ class StackedModel:
         """The network of the template, with parameters and gradients [K, P]."""
         self.vector, self.gradient = vector, gradient
         parts = template.views(vector), template.views(gradient)
-        self._network: Network = linear_chain(template.module, *parts) or VmappedNetwork(template.module, *parts)
+        chain = linear_chain(template.module, *parts, template.half)
+        self._network: Network = chain or VmappedNetwork(template.module, *parts, template.half)
         self.forward, self.backward = self._network.forward, self._network.backward
 
     def __len__(self) -> int:
@@ -49,14 +52,22 @@ class StackedModel:
 class VmappedNetwork:
     """Any network, by torch's own vectorisation."""
 
-    def __init__(self, module: nn.Module, parameters: dict[str, Tensor], gradients: dict[str, Tensor]) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        parameters: dict[str, Tensor],
+        gradients: dict[str, Tensor],
+        half: torch.dtype | None = None,  # what products are computed in, in place of the parameters' type
+    ) -> None:
         self._module = module
+        self._precision = HalfProducts(half) if half else nullcontext()
         self._parameters = {name: view.requires_grad_() for name, view in parameters.items()}
         self._gradients = list(gradients.values())
         self._logits: Tensor
 
     def forward(self, inputs: Tensor) -> Tensor:
-        self._logits = vmap(self._call)(self._parameters, inputs)
+        with self._precision:
+            self._logits = vmap(self._call)(self._parameters, inputs)
         return self._logits.detach()
 
     def backward(self, gradient: Tensor) -> None:

@@ -35,9 +35,17 @@ class StackedRun:
     active: Tensor  # [K, steps] who had a batch
     samples: np.ndarray  # [K] that training went through, epochs counted
     distances: Tensor  # [K] of the ends from the server's model
+    skipped: Tensor | None = None  # [K] steps whose gradient overflowed in float16; None: none
+
+    @property
+    def updates(self) -> Tensor:
+        """[K] the steps that changed a client's model; at least 1."""
+        steps = self.active.sum(1)
+        return steps if self.skipped is None else (steps - self.skipped).clamp_(min=1)
 
     def client(self, k: int) -> LocalRun:
-        return LocalRun(self.ends[k], self.losses[k, self.active[k]], int(self.samples[k]))
+        skipped = 0 if self.skipped is None else int(self.skipped[k])
+        return LocalRun(self.ends[k], self.losses[k, self.active[k]], int(self.samples[k]), skipped)
 
 
 class StackedTrainer:
@@ -76,7 +84,7 @@ class _GroupRun:
         config, data, like = trainer.experiment.config, trainer.experiment.data, trainer.model.vector
         self._step = LocalStep(config, stack)
         method, weight_decay = trainer.experiment.method, config.optimizer.weight_decay
-        self._step.begin(*cohort_correction(method, server, clients, weight_decay))
+        self._step.begin(*cohort_correction(method, server, clients, weight_decay), server.loss_scale)
         tasks = CohortTasks.of(tasks)
         self._samples = CohortSamples(config, data, server.round, tasks.clients, tasks.epochs, like)
         self._targets = self._samples.padded(self._samples.targets, PADDING)  # [K, N]
@@ -107,10 +115,10 @@ class _GroupRun:
                     raise Interrupted("stopped")
                 losses.append(self._step.run(x, y, rows, rate))
         mask = send(torch.from_numpy(active), self._targets.device).flatten(0, 1).T
-        ends = self._stack.vector
+        ends, seen = self._stack.vector, samples.epochs * samples.sizes
         change = torch.sub(ends, self._server.model, out=self._stack.gradient)
         distances = torch.linalg.vector_norm(change, dim=1)
-        return StackedRun(ends, torch.stack(losses, 1), mask, samples.epochs * samples.sizes, distances)
+        return StackedRun(ends, torch.stack(losses, 1), mask, seen, distances, self._step.skipped)
 
     def _active(self) -> np.ndarray:
         """[E, batches, K]: who has a batch."""

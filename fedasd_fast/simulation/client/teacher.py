@@ -17,12 +17,14 @@ def teacher_outputs(
 ) -> TeacherCache:
     """Of the model as it stands, in eval mode, for one client's samples [N, ..] or those of K clients [K, N, ..]."""
     dtype = model.vector.dtype
-    return TeacherCache.build(
-        model.module,
-        channels_last(inputs),
-        targets,
-        label_proportions(targets, num_classes, ignore_index=PADDING, dtype=dtype),
-        dtype=dtype,
-        client_dim=0 if targets.dim() == 2 else None,
-        **distillation.teacher_options(),
-    )
+    proportions = label_proportions(targets, num_classes, ignore_index=PADDING, dtype=dtype)
+    with model.autocast():
+        return TeacherCache.build(
+            model.module,
+            channels_last(inputs),
+            targets,
+            proportions,
+            dtype=dtype,
+            client_dim=0 if targets.dim() == 2 else None,
+            **distillation.teacher_options(),
+        )

@@ -27,6 +27,7 @@ class LocalRun:
     end: Tensor  # [P] where training ended: the model's own vector, valid until it trains again
     losses: Tensor  # [steps]
     samples: int  # that training went through, epochs counted
+    skipped: int = 0  # steps whose gradient overflowed in float16
 
 
 class Trainer:
@@ -46,11 +47,12 @@ class Trainer:
         self.model.module.train()
         with torch_seeded(self.experiment.config.seed, Stream.MODULE, server.round, client.id):
             samples = self._epochs(server, client, correction, epochs, losses)
-        return LocalRun(self.model.vector, torch.stack(losses), samples)
+        skipped = 0 if self.step.skipped is None else int(self.step.skipped)
+        return LocalRun(self.model.vector, torch.stack(losses), samples, skipped)
 
     def _epochs(self, server: Server, client: Client, correction: Correction, epochs: int, losses: list[Tensor]) -> int:
         config, data, step = self.experiment.config, self.experiment.data, self.step
-        step.begin(correction)
+        step.begin(correction, loss_scale=server.loss_scale)
         samples = LocalSamples(config, data, server.round, client.id, self.model.vector)
         targets, term = samples.targets, self.distillation
         cached = config.teacher != "recompute"

@@ -58,9 +58,12 @@ def checked_update(
     steps = len(run.losses)
     bad = (~run.losses.isfinite()).nonzero()
     if len(bad):
-        raise ClientError(client.id, server.round, int(bad[0]), f"the loss is {run.losses[bad[0]].item()}")
+        reason = f"the loss is {run.losses[bad[0]].item()}"
+        if server.loss_scale:
+            reason += "; outputs may have left the range of float16: use precision = bfloat16"
+        raise ClientError(client.id, server.round, int(bad[0]), reason)
     try:
-        state = experiment.method.finish(server, client, run.end, steps)
+        state = experiment.method.finish(server, client, run.end, max(1, steps - run.skipped))
     except Exception as error:
         raise ClientError(client.id, server.round, steps - 1, f"{type(error).__name__}: {error}") from error
     for name, vector in {"model": run.end, **state}.items():

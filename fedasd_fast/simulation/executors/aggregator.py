@@ -33,7 +33,8 @@ class Aggregator:
                 fixed_point.accumulate(sums.all_change, before - self._initial, -part)
         self._records.write(k, {**update.state, "upload": run.end})
         distance = float(torch.linalg.vector_norm(run.end - server.model))
-        sums.reports.add(k, len(run.losses), run.samples, float(run.losses.double().mean()), distance)
+        loss = float(run.losses.double().mean())
+        sums.reports.add(k, len(run.losses), run.samples, loss, distance, run.skipped)
 
     def add_stacked(
         self,
@@ -62,5 +63,6 @@ class Aggregator:
         self._records.write_cohort(tasks.clients, {**states, "upload": ends})
         steps = run.active.sum(1)
         losses = run.losses.double().where(run.active, 0.0).sum(1) / steps
-        numbers = [column.cpu().numpy() for column in (steps, losses, run.distances)]
+        skipped = torch.zeros_like(steps) if run.skipped is None else run.skipped
+        numbers = [column.cpu().numpy() for column in (steps, losses, run.distances, skipped)]
         sums.reports.add(tasks.clients, numbers[0], run.samples, *numbers[1:])

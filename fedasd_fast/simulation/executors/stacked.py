@@ -36,7 +36,7 @@ class StackedExecutor(InProcessExecutor):
         clients = CohortClients(experiment, tasks.clients, self.context.records, like)
         try:
             run = self._trainer.train(server, tasks, clients)
-            states = cohort_finish(experiment.method, server, clients, run.ends, run.active.sum(1))
+            states = cohort_finish(experiment.method, server, clients, run.ends, run.updates)
         except Interrupted:
             raise
         except Exception:  # of one operation for all, which does not say whose it was: one after the other, then

@@ -24,6 +24,7 @@ from ..evaluation import evaluate_batches
 from ..inputs import Inputs
 from ..storage.client_store import WorkerStore
 from ..system.shared_memory import SharedBuffers, SharedMemory, loads
+from ..system.tf32 import tf32
 from .local import local_executor
 
 
@@ -57,6 +58,12 @@ def main(setup: WorkerSetup, number: int, pipe: Connection, life: Connection, qu
         pipe.send(WorkerFailure.of(error))
         return
     pipe.send("ready")
+    with tf32(setup.config.tf32):
+        _answer_all(worker, pipe)
+
+
+def _answer_all(worker: _Worker, pipe: Connection) -> None:
+    """Until the parent closes the pipe."""
     while True:
         try:
             message, pieces = pickle.loads(pipe.recv_bytes())
@@ -103,11 +110,11 @@ class _Worker:
             taken.append(number)
             yield pieces[number]
 
-    def _train(self, pieces: Iterator[list[Assignment]], round: int, lr: float) -> ClientReports:
+    def _train(self, pieces: Iterator[list[Assignment]], round: int, lr: float, scale: float | None) -> ClientReports:
         context, buffers = self._context, self._buffers
         device = context.initial.device
         state = {name: vector.to(device) for name, vector in buffers.state.items()}
-        server = Server(round, lr, buffers.model.to(device), state, context.experiment.data.num_clients)
+        server = Server(round, lr, buffers.model.to(device), state, context.experiment.data.num_clients, scale)
         rows = buffers.sums[self._number].to(device)
         sums = context.sum_layout.over(rows)
         for count, piece in enumerate(pieces):

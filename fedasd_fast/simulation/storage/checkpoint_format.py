@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 from collections.abc import Mapping
 from typing import IO, Any
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 _STATE = {"round", "initial", "cloud", "sel", "all_change", "server"}
+_OPTIONAL_STATE = {"loss_scale"}  # of runs in float16
 _MAX_THREADS, _MAX_AT_ONCE = 4096, 1 << 20
 _MAX_CONFIG = 1 << 20  # characters
 
@@ -50,7 +52,8 @@ def check_content(content: Any, round: int) -> None:
 
 def _check_state(state: Any, round: int) -> None:
     _require(
-        isinstance(state, dict) and state.keys() == _STATE, f"'state' is no mapping of {', '.join(sorted(_STATE))}"
+        isinstance(state, dict) and state.keys() - _OPTIONAL_STATE == _STATE,
+        f"'state' is no mapping of {', '.join(sorted(_STATE))}",
     )
     _require(
         type(state["round"]) is int and state["round"] == round, f"it says that it is of round {state['round']!r:.60}"
@@ -67,6 +70,16 @@ def _check_state(state: Any, round: int) -> None:
     for name, vector in state["server"].items():
         fits = isinstance(name, str) and _is_vector(vector) and vector.shape == initial.shape
         _require(fits and vector.dtype == torch.float64, f"the server's {name!r:.60} is no vector like 'initial'")
+    if "loss_scale" in state:
+        _check_loss_scale(state["loss_scale"])
+
+
+def _check_loss_scale(saved: Any) -> None:
+    _require(isinstance(saved, dict) and saved.keys() == {"scale", "clean_rounds"}, "'loss_scale' is no loss scale")
+    scale = saved["scale"]
+    power_of_two = type(scale) is float and math.isfinite(scale) and scale > 0 and math.frexp(scale)[0] == 0.5
+    _require(power_of_two, f"its loss scale is {scale!r:.60}, which is no power of 2")
+    _require(_whole(saved["clean_rounds"], 0, 1 << 20), f"clean_rounds = {saved['clean_rounds']!r:.60}")
 
 
 def _check_shard(shard: Any) -> None:

@@ -4,8 +4,8 @@ The generators that initialisers and dropout draw from, and the number of thread
 simulations at a time would change each other's results.  And what the caller set for his own work (float64 by default,
 no gradients) must not change the bits of a run, which are a function of its configuration.
 
-The precision of float32 multiplications on GPUs (TF32), deterministic algorithms and the number of threads stay as the
-caller set them: these he sets for runs.
+The precision of float32 multiplications on GPUs (TF32) unless a setting of the run says it (tf32.py), deterministic
+algorithms and the number of threads stay as the caller set them: these he sets for runs.
 """
 
 from __future__ import annotations
