@@ -1,16 +1,34 @@
 """Federated learning methods, one short file each; every one can be combined with ASD."""
 
 from . import fedavg, feddisco, feddyn, fedntd, fedprox, fedsam, fedspeed, scaffold
-from .base import Client, Cohort, Correction, Distillation, Method, Server
+from .base import (
+    Batch,
+    Client,
+    Cohort,
+    Correction,
+    Distillation,
+    LogitChange,
+    Method,
+    Outputs,
+    Perturbation,
+    Server,
+    Updates,
+)
+from .hooks import hooks_used
 from .registry import create, names, register
 
 __all__ = [
+    "Batch",
     "Client",
     "Cohort",
     "Correction",
     "Distillation",
+    "LogitChange",
     "Method",
+    "Outputs",
+    "Perturbation",
     "Server",
+    "Updates",
     "create",
     "fedavg",
     "feddisco",
@@ -19,6 +37,7 @@ __all__ = [
     "fedprox",
     "fedsam",
     "fedspeed",
+    "hooks_used",
     "names",
     "register",
     "scaffold",
