@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 import yaml
 
-from .algorithms import Distillation, Method, create
+from .algorithms import Distillation, Method, create, hooks_used
+from .algorithms.hooks import STEP_HOOKS
 from .common import safe_yaml
 from .common.files import read_bounded
 from .common.schema import ConfigError, build, merge, plain
@@ -136,6 +137,11 @@ class Config:
                 "than the student's; use augment = round (the cache stays exact), teacher = recompute, or ask for the "
                 "approximation by name: teacher = cache_approximate"
             )
+        if self.cuda_graph and (used := hooks_used(method) & STEP_HOOKS):
+            raise ConfigError(
+                f"cuda_graph = true, but {self.base_method} has {', '.join(sorted(used))}, which cannot be recorded; "
+                "set cuda_graph = false"
+            )
         return method
 
     @property
@@ -143,9 +149,17 @@ class Config:
         """The distillation term of a client's loss; None: no teacher is needed."""
         return self._distillation(self.create_method())
 
+    @property
+    def ascent_loss(self) -> Distillation | None:
+        """The term that clients ascend in place of their loss; None: their loss."""
+        return self.create_method().ascent_loss(self._asd_term)
+
     def _distillation(self, method: Method) -> Distillation | None:
-        settings = {name: value for name, value in plain(self.asd).items() if name != "enabled"}
-        return method.distillation(Distillation(**settings), bool(self.asd.enabled))
+        return method.distillation(self._asd_term, bool(self.asd.enabled))
+
+    @property
+    def _asd_term(self) -> Distillation:
+        return Distillation(**{name: value for name, value in plain(self.asd).items() if name != "enabled"})
 
     def to_dict(self) -> dict[str, Any]:
         values: dict[str, Any] = plain(self)

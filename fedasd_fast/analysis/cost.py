@@ -124,9 +124,12 @@ def mean_epochs(config: Config, row: Mapping[str, Any]) -> float:
 def _gradients_per_step(config: Config) -> int:
     """Gradients per local step: 2 with an ascent step."""
     method, zero = config.create_method(), torch.zeros(1)
-    server = Server(0, config.optimizer.lr, zero, {name: zero.double() for name in method.server_state}, config.clients)
-    correction = method.correction(server, Client(0, 1.0, dict.fromkeys(method.client_state, zero)))
-    return 2 if correction.rho else 1
+    state = {name: zero.double() for name in method.server_state}
+    server = Server(0, config.optimizer.lr, zero, state, config.clients, zero)
+    client = Client(0, 1.0, dict.fromkeys(method.client_state, zero))
+    perturbation = method.perturbation(server, client)
+    ascends = method.correction(server, client).rho or (perturbation is not None and perturbation.dual is not None)
+    return 2 if ascends else 1
 
 
 def _running_totals(values: Any) -> list[float]:

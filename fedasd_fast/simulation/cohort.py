@@ -35,7 +35,11 @@ def client_tasks(experiment: Experiment, round: int) -> list[ClientTask]:
         proportions: np.ndarray = np.stack([data.label_counts(int(k)).numpy() / sizes[k] for k in of])
         return proportions
 
-    weights = method.weights(Cohort(clients, sizes[clients], sizes, label_proportions))
+    try:
+        weights = method.weights(Cohort(clients, sizes[clients], sizes, label_proportions))
+    except Exception as error:
+        name = type(method).__name__
+        raise SimulationError(f"{name}.weights failed in round {round + 1}: {type(error).__name__}: {error}") from error
     if not (np.isfinite(weights).all() and weights.min() >= 0 and weights.sum() > 0):
         raise SimulationError(
             f"{type(method).__name__} gave its participants the weights {weights}; expected 0 or more, and not all 0"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..algorithms import Method, Server
+from torch import Tensor
+
+from ..algorithms import Method, Server, hooks_used
 from ..config import Config
 from ..data.federated import FederatedData
 from .state import State
@@ -16,6 +19,11 @@ class Experiment:
     config: Config
     data: FederatedData
     method: Method
+
+    @cached_property
+    def hooks(self) -> frozenset[str]:
+        """What the method overrides of algorithms/hooks.py."""
+        return hooks_used(self.method)
 
     @cached_property
     def samples(self) -> int:
@@ -41,4 +49,8 @@ class Experiment:
 
     def server(self, state: State) -> Server:
         """What the server sends in the round that follows `state`."""
-        return Server(state.round, self.learning_rate(state.round), state.cloud, state.server, self.data.num_clients)
+        return self.server_at(state.round, state.cloud, state.server, state.initial)
+
+    def server_at(self, round: int, model: Tensor, state: Mapping[str, Tensor], initial: Tensor) -> Server:
+        lr, momentum = self.learning_rate(round), self.config.optimizer.momentum
+        return Server(round, lr, model, state, self.data.num_clients, initial, momentum)

@@ -17,13 +17,13 @@ from torch import Tensor
 
 from ...algorithms import Client, Correction, Server
 from ...data.host_to_device import send
-from ...loss.teacher_cache import TeacherCache
 from ..cohort import ClientTask
 from ..errors import Interrupted
-from .local_step import LocalStep
+from .extended_step import ExtendedStep
 from .samples import LocalSamples
 from .stacked_model import StackedModel
-from .teacher import PADDING, teacher_outputs
+from .step_terms import stacked_terms, step_terms
+from .teacher import PADDING
 from .trainer import LocalRun, Trainer
 
 
@@ -33,9 +33,11 @@ class StackedRun:
     losses: Tensor  # [K, steps]
     active: Tensor  # [K, steps] who had a batch
     samples: list[int]  # [K] that training went through, epochs counted
+    duals: Tensor | None = None  # [K, P] of the method's perturbations
 
     def client(self, k: int) -> LocalRun:
-        return LocalRun(self.ends[k], self.losses[k, self.active[k]], self.samples[k])
+        dual = None if self.duals is None else self.duals[k]
+        return LocalRun(self.ends[k], self.losses[k, self.active[k]], self.samples[k], dual)
 
 
 class StackedTrainer:
@@ -54,7 +56,6 @@ class StackedTrainer:
         return self._stack
 
     def train(self, server: Server, tasks: Sequence[ClientTask], clients: Sequence[Client]) -> StackedRun:
-        self._trainer.model.vector.copy_(server.model)  # the teacher
         return _GroupRun(self._trainer, self.stack_of(len(tasks)), server, tasks, clients).train()
 
 
@@ -69,11 +70,14 @@ class _GroupRun:
     ) -> None:
         self._trainer, self._stack, self._server = trainer, stack, server
         config, data, like = trainer.experiment.config, trainer.experiment.data, trainer.model.vector
-        self._step = LocalStep(config, stack)
+        self._step, self._clients = trainer.local_step(stack), clients
         corrections = [trainer.experiment.method.correction(server, client) for client in clients]
         decay = [config.optimizer.weight_decay + correction.decay for correction in corrections]
         decays = send(torch.tensor(decay, dtype=torch.float64), like.device)  # [K]
         self._step.begin(_stacked(corrections, stack.vector), decays)
+        if isinstance(self._step, ExtendedStep):
+            terms = [step_terms(trainer.experiment, server, client, like) for client in clients]
+            self._step.extend(stacked_terms(terms, stack.vector))
         self._samples = [LocalSamples(config, data, server.round, task.client, like) for task in tasks]
         self._targets = _padded([samples.targets for samples in self._samples], PADDING)  # [K, N]
         self._sizes = np.array([len(samples) for samples in self._samples])
@@ -81,23 +85,28 @@ class _GroupRun:
 
     def train(self) -> StackedRun:
         trainer, config, lr = self._trainer, self._trainer.experiment.config, self._server.lr
-        distils, cached = trainer.distillation is not None, config.teacher != "recompute"
+        teacher, cached = trainer.teacher(self._server) if trainer.distils else None, config.teacher != "recompute"
+        if teacher is not None:
+            trainer.model.vector.copy_(teacher)  # the common one: a pass over all clients' samples, padding included
         active = self._active()  # [E, batches, K]
         rates = None if active.all() else send(torch.from_numpy(active * lr), self._targets.device)
         order = self._order()  # [E, K, N]
         positions = order + torch.arange(len(self._stack), device=order.device).unsqueeze(1) * order.shape[2]
         labels = self._targets.take(positions)
         inputs = _padded([samples.inputs for samples in self._samples])  # [K, N, ..]
-        if distils and cached:
-            self._step.set_teacher(self._teacher(inputs))
+        if teacher is not None and cached:
+            trainer.set_teachers(self._step, inputs, self._targets)
         self._stack.vector.copy_(self._server.model)
+        if "start" in trainer.experiment.hooks:
+            for row, client in zip(self._stack.vector, self._clients, strict=True):
+                row.copy_(trainer.start(self._server, client))
         losses: list[Tensor] = []  # [K] each
         for epoch in range(len(order)):
             if self._samples[0].changing:
                 pairs = zip(self._samples, self._epochs, strict=True)
                 inputs = _padded([s.view() if epoch < epochs else s.inputs for s, epochs in pairs])
-            if distils and not cached:
-                self._step.set_teacher(self._teacher(inputs))
+            if teacher is not None and not cached:
+                trainer.set_teachers(self._step, inputs, self._targets)
             x = inputs.flatten(0, 1).index_select(0, positions[epoch].flatten()).view_as(inputs)
             parts = [part.split(config.batch_size, 1) for part in (x, labels[epoch], order[epoch])]
             for x, y, rows, rate in zip(*parts, [lr] * active.shape[1] if rates is None else rates[epoch], strict=True):
@@ -105,7 +114,12 @@ class _GroupRun:
                     raise Interrupted("stopped")
                 losses.append(self._step.run(x, y, rows, rate))
         mask = send(torch.from_numpy(active), self._targets.device).flatten(0, 1).T
-        return StackedRun(self._stack.vector, torch.stack(losses, 1), mask, (self._epochs * self._sizes).tolist())
+        samples = (self._epochs * self._sizes).tolist()
+        return StackedRun(self._stack.vector, torch.stack(losses, 1), mask, samples, self._duals())
+
+    def _duals(self) -> Tensor | None:
+        perturbation = self._step.terms.perturbation if isinstance(self._step, ExtendedStep) else None
+        return None if perturbation is None else perturbation.dual
 
     def _active(self) -> np.ndarray:
         """[E, batches, K]: who has a batch."""
@@ -122,17 +136,16 @@ class _GroupRun:
             samples.shuffle(order[: self._epochs[k], k, : self._sizes[k]])
         return send(torch.from_numpy(order), self._targets.device)
 
-    def _teacher(self, inputs: Tensor) -> TeacherCache:
-        """One pass of the common teacher over all clients' samples, padding included."""
-        trainer = self._trainer
-        assert trainer.distillation is not None
-        num_classes = trainer.experiment.data.num_classes
-        return teacher_outputs(trainer.model, inputs, self._targets, num_classes, trainer.distillation)
-
 
 def _stacked(corrections: Sequence[Correction], like: Tensor) -> Correction:
     """One correction for K clients: a, rho and epsilon are the same for all, v is [K, P]."""
     last = corrections[-1]
+    if any(
+        (one.quadratic, one.rho, one.rho_epsilon) != (last.quadratic, last.rho, last.rho_epsilon) for one in corrections
+    ):
+        raise ValueError(
+            "corrections with different quadratic, rho or rho_epsilon cannot be stacked"
+        )  # one by one, then
     if last.linear is None:
         return last
     linear = torch.empty_like(like)

@@ -23,9 +23,11 @@ class Aggregator:
 
     def add(self, sums: Sums, server: Server, task: ClientTask, update: ClientUpdate) -> None:
         run, k = update.run, task.client
-        fixed_point.accumulate(sums.mean, run.end, task.weight)
+        fixed_point.accumulate(sums.mean, update.model, task.weight)
         for name, before in update.client.state.items():
             fixed_point.accumulate(sums.change[name], update.state[name] - before, 1 / server.clients)
+        for name in self._experiment.method.sent:
+            fixed_point.accumulate(sums.change[name], update.state[name], task.weight)
         if sums.all_change is not None:
             part = self._experiment.proportion(k)
             fixed_point.accumulate(sums.all_change, run.end - self._initial, part)
@@ -47,11 +49,16 @@ class Aggregator:
         states: dict[str, Tensor],  # [K, P] each
         distances: Tensor,  # [K]
         scratch: Tensor,  # [K, P]
+        models: Tensor | None = None,  # [K, P] what they send, if not where their training ended
     ) -> None:
         """What `add` does, for K clients at once: sums of integers have the same bits in any grouping."""
         ends = run.ends
-        fixed_point.accumulate(sums.mean, ends, [task.weight for task in tasks])
+        weights = [task.weight for task in tasks]
+        fixed_point.accumulate(sums.mean, ends if models is None else models, weights)
         for name, state in states.items():
+            if name in self._experiment.method.sent:
+                fixed_point.accumulate(sums.change[name], state, weights)
+                continue
             old = torch.stack([client.state[name] for client in clients], out=scratch)
             parts = [1 / server.clients] * len(tasks)
             fixed_point.accumulate(sums.change[name], torch.sub(state, old, out=scratch), parts)

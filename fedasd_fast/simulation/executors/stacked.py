@@ -11,14 +11,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ...algorithms import Client, Method, Server
+from ...algorithms import Client, Server
 from ..aggregation import fixed_point
 from ..aggregation.sums import Sums
 from ..client.stacked_trainer import StackedRun, StackedTrainer
-from ..client.update import checked_update, load_client
+from ..client.update import checked_update, contribution, finish, load_client
 from ..cohort import ClientTask
 from ..context import Context
 from ..errors import Interrupted
+from ..experiment import Experiment
 from .in_process import InProcessExecutor
 
 
@@ -34,7 +35,7 @@ class StackedExecutor(InProcessExecutor):
         clients = [load_client(experiment, task.client, record, like) for task, record in pairs]
         try:
             run = self._trainer.train(server, group, clients)
-            states = _finish(experiment.method, server, clients, run)
+            states, models = _finish(experiment, server, clients, run)
         except Interrupted:
             raise
         except Exception:  # of one operation for all, which does not say whose it was: one after the other, then
@@ -43,8 +44,8 @@ class StackedExecutor(InProcessExecutor):
             return
         scratch = self._trainer.stack_of(len(group)).gradient
         distances = torch.linalg.vector_norm(torch.sub(run.ends, server.model, out=scratch), dim=1)
-        if _all_usable(server, run, states, distances):
-            self._aggregator.add_stacked(sums, server, group, clients, records, run, states, distances, scratch)
+        if _all_usable(server, run, states if models is None else {**states, "contribution": models}, distances):
+            self._aggregator.add_stacked(sums, server, group, clients, records, run, states, distances, scratch, models)
             return
         for k, task in enumerate(group):
             with self.dropping(task, sums):
@@ -52,16 +53,22 @@ class StackedExecutor(InProcessExecutor):
                 self._aggregator.add(sums, server, task, update)
 
 
-def _finish(method: Method, server: Server, clients: Sequence[Client], run: StackedRun) -> dict[str, Tensor]:
-    """What the clients keep: [K, P] each."""
-    if not method.client_state:
-        return {}
-    result = {name: torch.empty_like(run.ends) for name in method.client_state}
-    for k, steps in enumerate(run.active.sum(1).tolist()):
-        state = method.finish(server, clients[k], run.ends[k], steps)
-        for name, rows in result.items():
-            rows[k] = state[name]
-    return result
+def _finish(
+    experiment: Experiment, server: Server, clients: Sequence[Client], run: StackedRun
+) -> tuple[dict[str, Tensor], Tensor | None]:
+    """What the clients keep and send beside their models, [K, P] each, and what they send as models; None: the ends."""
+    method = experiment.method
+    result = {name: torch.empty_like(run.ends) for name in (*method.client_state, *method.sent)}
+    models = torch.empty_like(run.ends) if "contribution" in experiment.hooks else None
+    if result or models is not None:
+        for k, steps in enumerate(run.active.sum(1).tolist()):
+            one = run.client(k)
+            state = finish(experiment, server, clients[k], one, steps) if result else {}
+            for name, rows in result.items():
+                rows[k] = state[name]
+            if models is not None:
+                models[k] = contribution(experiment, server, clients[k], one, steps)
+    return result, models
 
 
 def _all_usable(server: Server, run: StackedRun, states: dict[str, Tensor], distances: Tensor) -> bool:
