@@ -37,11 +37,14 @@ class LocalLoss:
         frozen = {name: self._outputs(parameters, inputs) for name, parameters in self._frozen.items()}
         with calling(self._method, "local_loss"):
             loss = self._method.local_loss(Batch(outputs, targets, frozen, self._client))
-        if not isinstance(loss, Tensor) or loss.dim() != 0 or not loss.requires_grad:
+        name = type(self._method).__name__
+        if not isinstance(loss, Tensor) or loss.dim() != 0:
             found = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+            raise HookError(f"{name}.local_loss returned {found}; expected a scalar tensor")
+        if not loss.requires_grad:  # a term without effect is a mistake: detached, or features of a single layer
             raise HookError(
-                f"{type(self._method).__name__}.local_loss returned {found}; expected a scalar tensor that depends on "
-                "batch.outputs"
+                f"{name}.local_loss has no gradient: it must depend on the logits or features of batch.outputs, and "
+                "features on parameters (a network with one layer has none before them)"
             )
         return loss
 
