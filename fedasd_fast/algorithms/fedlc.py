@@ -1,8 +1,8 @@
 """FedLC (Zhang et al., ICML 2022, arXiv:2209.00189): logits are calibrated by the client's label counts n_c.
 
 z_c - tau n_c^(-1/4) in the cross-entropy; a class that the client does not have takes no part (n_c -> 0).  The paper's
-denominator leaves out the true class, which lets the loss fall without bound; like every public implementation
-(KarhouTam/FL-bench), this is the usual softmax.
+denominator leaves out the true class, which lets the loss fall without bound; this is the usual softmax, as in
+KarhouTam/FL-bench, whose authors saw training collapse without it (issue 5).
 """
 
 from dataclasses import dataclass

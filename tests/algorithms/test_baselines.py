@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,8 @@ import pytest
 import torch
 
 from fedasd_fast.algorithms import registry
+from fedasd_fast.algorithms.hooks import HOOKS
+from fedasd_fast.cli.setting_meanings import MEANINGS
 
 from .numpy_baselines import RULES
 from .numpy_rounds import simulate
@@ -102,3 +106,18 @@ def test_every_method_is_pinned() -> None:
     pinned = {name for name, _ in (*METHODS, *BASELINES)} | {"moon"}  # test_moon.py
     builtin = {name for name, cls in registry._methods.items() if cls.__module__.startswith("fedasd_fast.")}
     assert builtin == pinned
+
+
+def test_every_method_is_documented() -> None:
+    """In the table of methods, and in what the command line says of the setting."""
+    page = (Path(__file__).parents[2] / "docs/methods.md").read_text()
+    table = page[: page.index("## Where paper")]
+    builtin = {name for name, cls in registry._methods.items() if cls.__module__.startswith("fedasd_fast.")}
+    assert {name for name in builtin if f"`{name}`" not in table} == set()
+    assert set(re.findall(r"\w+", MEANINGS["method"])) >= builtin
+
+
+def test_every_hook_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs/methods.md").read_text()
+    always = {"correction", "finish", "weights", "combine", "distillation", "frozen_models"}
+    assert {hook for hook in HOOKS | always if f"`{hook}(" not in page} == set()
