@@ -131,7 +131,7 @@ class Config:
 
     def create_method(self) -> Method:
         method = create(self.base_method, self.method_args)
-        if self.augment == "epoch" and self.teacher == "cache" and self._distillation(method) is not None:
+        if self.augment == "epoch" and self.teacher == "cache" and self._has_teacher(method):
             raise ConfigError(
                 "augment = epoch with teacher = cache: the teacher's cached outputs are of other augmented inputs "
                 "than the student's; use augment = round (the cache stays exact), teacher = recompute, or ask for the "
@@ -153,6 +153,9 @@ class Config:
     def ascent_loss(self) -> Distillation | None:
         """The term that clients ascend in place of their loss; None: their loss."""
         return self.create_method().ascent_loss(self._asd_term)
+
+    def _has_teacher(self, method: Method) -> bool:
+        return self._distillation(method) is not None or method.ascent_loss(self._asd_term) is not None
 
     def _distillation(self, method: Method) -> Distillation | None:
         return method.distillation(self._asd_term, bool(self.asd.enabled))

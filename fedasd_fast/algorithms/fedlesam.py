@@ -1,4 +1,4 @@
-"""FedLESAM (Fan et al., ICML 2024): a sharpness-aware step with a perturbation known before; it costs one gradient.
+"""FedLESAM (Fan et al., ICML 2024, arXiv:2405.18890): a sharpness-aware step with a known perturbation: one gradient.
 
     e = rho (old_k - w_t) / ||old_k - w_t||
 

@@ -85,7 +85,7 @@ def cost_of(config: Config, rows: Sequence[Mapping[str, Any]]) -> Cost:
             f"none of {len(rows)} rounds was evaluated; run at least eval_every = {config.eval_every} rounds"
         )
     gradients = _gradients_per_step(config)
-    taught = config.distillation is not None
+    taught = config.distillation is not None or config.ascent_loss is not None
     recomputed = taught and config.teacher == "recompute"
     epochs = [mean_epochs(config, row) for row in rows]
     student = [gradients * e for e in epochs]

@@ -93,6 +93,7 @@ def estimate_resources(context: Context, workers: int | None = None) -> Resource
     views = 1 if config.augment == "none" else 2
     largest = int(sizes.max())
     states = 1 + len(method.server_state)
+    caches = (config.distillation is not None) + (config.ascent_loss is not None)
     return ResourceEstimate(
         rounds=config.rounds,
         clients_per_round=finishing,
@@ -102,7 +103,7 @@ def estimate_resources(context: Context, workers: int | None = None) -> Resource
         model=size * (6 * width + 8 * (3 + states + len(method.client_state) + len(method.sent))),
         data=data.nbytes,
         largest_client=largest * math.prod(data.input_shape) * width * (1 + views),
-        teacher_cache=largest * (data.num_classes * width + _TEACHER_ROW_EXTRA) if config.distillation else 0,
+        teacher_cache=caches * largest * (data.num_classes * width + _TEACHER_ROW_EXTRA),
         client_state=records.record_bytes if records.names else 0,
         clients_with_state=stored,
         state_file=records.chunk_slots,

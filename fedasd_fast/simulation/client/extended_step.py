@@ -45,7 +45,8 @@ class ExtendedStep(LocalStep):
     def _step(self, x: Tensor, y: Tensor, rows: Tensor, lr: float | Tensor) -> Tensor:
         w, g = self.model.vector, self.model.gradient
         loss = self._gradient(x, y, rows, lr)
-        g.mul_(self.terms.factor)
+        if isinstance(self.terms.factor, Tensor) or self.terms.factor != 1.0:
+            g.mul_(self.terms.factor)
         fused_update.step(w, g, self.velocity, self.correction, self.optimizer, lr, decay=self.decay)
         return loss
 

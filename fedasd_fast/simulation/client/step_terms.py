@@ -38,8 +38,9 @@ def step_terms(experiment: Experiment, server: Server, client: Client, like: Ten
 
 def stacked_terms(terms: Sequence[StepTerms], like: Tensor) -> StepTerms:
     """Those of K clients as one; `like` is [K, P]."""
+    factors = [term.factor for term in terms]
     return StepTerms(
-        factor=like.new_tensor([term.factor for term in terms]).unsqueeze(1),
+        factor=1.0 if all(factor == 1.0 for factor in factors) else like.new_tensor(factors).unsqueeze(1),
         perturbation=_stacked_perturbation([term.perturbation for term in terms], like),
         logits=_stacked_logits([term.logits for term in terms]),
     )
