@@ -110,6 +110,12 @@ def test_the_term_matters() -> None:
     assert (with_term - without).abs().max() > 1e-4
 
 
+def test_nothing_is_left_on_the_network() -> None:
+    context = prepare(settings(method="moon", rounds=1), skewed(), network())
+    advance(context)
+    assert not any(layer._forward_pre_hooks for layer in context.trainer.model.module.modules())
+
+
 def test_without_its_term_it_is_fedavg() -> None:
     moon, plain = (
         advance(prepare(settings(method=method, method_args=arguments), skewed(), network()))[0].cloud

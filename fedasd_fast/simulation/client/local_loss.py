@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -13,7 +16,8 @@ from .hook_errors import HookError, calling
 
 
 class LocalLoss:
-    """Called with inputs, targets and logits of a batch, after `begin` with the client whose they are."""
+    """Called with inputs, targets and logits of a batch while `listening`, after `begin` with the client whose they
+    are."""
 
     def __init__(self, method: Method, model: FlatModel) -> None:
         self._method, self._model = method, model
@@ -23,8 +27,17 @@ class LocalLoss:
                 f"{type(method).__name__} has a local_loss, which gets the inputs of the last linear layer as "
                 f"features, but {type(model.module).__name__} has no nn.Linear; use another model, or another method"
             )
+        self._last = layers[-1]
         self._features: Tensor
-        layers[-1].register_forward_pre_hook(self._keep_features)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Features are kept as long as this lasts; afterwards the module is as the caller made it."""
+        handle = self._last.register_forward_pre_hook(self._keep_features)
+        try:
+            yield
+        finally:
+            handle.remove()
 
     def begin(self, server: Server, client: Client) -> None:
         with calling(self._method, "frozen_models"):

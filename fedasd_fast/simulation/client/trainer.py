@@ -6,6 +6,7 @@ The order of samples, their views and the teacher's outputs are fixed before an 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -72,7 +73,8 @@ class Trainer:
     ) -> LocalRun:
         """`epochs` over the client's samples.  `losses` is filled step by step."""
         self.model.module.train()
-        with torch_seeded(self.experiment.config.seed, Stream.MODULE, server.round, client.id):
+        listening = self._local_loss.listening() if self._local_loss else nullcontext()
+        with listening, torch_seeded(self.experiment.config.seed, Stream.MODULE, server.round, client.id):
             samples = self._epochs(server, client, correction, epochs, losses)
         step = self.step
         perturbation = step.terms.perturbation if isinstance(step, ExtendedStep) else None
