@@ -2,7 +2,7 @@
 
 Each method has the same budget: four settings, of which the best at one seed and a third of the rounds is run with
 three other seeds.  They are two learning rates times two values of the method's own parameter, or four learning rates
-if it has none.  Runs that are in the file are not repeated; `--print` makes the table of docs/methods.md from it.
+if it has none.  Runs that are in the file are not repeated: docs/methods-runs.jsonl gives the table of docs/methods.md.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import argparse
 import json
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,26 +106,26 @@ def formatted(values: list[float]) -> str:
     return f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}"
 
 
+def table(runs: Runs, of: Sequence[str], methods: Sequence[str]) -> str:
+    """In Markdown; what is missing is run."""
+    columns = [(preset, asd) for preset in of for asd in ("", "+asd")]
+    cells = {(m, *column): cell(runs, column[0], m + column[1]) for column in columns for m in methods}
+    lines = [
+        "| method | " + " | ".join(preset + asd for preset, asd in columns) + " |",
+        "|---|" + "---:|" * len(columns),
+    ]
+    for m in methods:
+        lines.append(f"| `{m}` | " + " | ".join(formatted(cells[(m, *column)]) for column in columns) + " |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, help="a file of lines of JSON")
+    parser.add_argument("runs", type=Path, help="a file of lines of JSON; what is missing in it is run and added")
     parser.add_argument("presets", nargs="*", default=["digits", "quickstart"])
     parser.add_argument("--methods", nargs="*", default=algorithms.names())
-    parser.add_argument(
-        "--print", action="store_true", help="the table, of finished runs and of those that are missing"
-    )
     options = parser.parse_intermixed_args()
-    runs = Runs(options.runs)
-    columns = [(preset, asd) for preset in options.presets for asd in ("", "+asd")]
-    table = {}
-    for preset, asd in columns:
-        for method in options.methods:
-            table[method, preset, asd] = formatted(cell(runs, preset, method + asd))
-    if options.print:
-        print("| method | " + " | ".join(preset + asd for preset, asd in columns) + " |")
-        print("|---|" + "---:|" * len(columns))
-        for method in options.methods:
-            print(f"| `{method}` | " + " | ".join(table[(method, *column)] for column in columns) + " |")
+    print(table(Runs(options.runs), options.presets, options.methods))
 
 
 if __name__ == "__main__":
