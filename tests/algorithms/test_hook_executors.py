@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedasd_fast import resume, simulate
-from fedasd_fast.algorithms import Method, Server
+from fedasd_fast.algorithms import Client, Method, Server
 
 from .problem import advance, outcome, prepare, settings, skewed
 
@@ -59,7 +59,8 @@ def test_a_client_that_fails_is_left_out_of_what_combine_gets() -> None:
     data.client(2).inputs.fill_(1e300)  # its loss is not finite
     context = prepare(settings(method=f"{HERE}:Counts", participation=1.0, rounds=1, on_client_error="drop"), data)
     advance(context)
-    (updates,) = SEEN
+    ((updates, told),) = SEEN
+    np.testing.assert_allclose(told, 3.0, atol=1e-12)  # the mean over those that finished
     sizes = np.array([7, 4, 5, 6])
     assert updates.participants == 4
     np.testing.assert_allclose(updates.weights, sizes / sizes.sum(), atol=1e-15)
@@ -72,8 +73,13 @@ SEEN: list[Any] = []
 
 @dataclass(frozen=True)
 class Counts(Method):
+    sent = ("told",)
+
+    def finish(self, server: Server, client: Client, end: Tensor, steps: int) -> dict[str, Tensor]:
+        return {"told": torch.full_like(end, 3.0)}
+
     def combine(self, server: Server, mean: Tensor, change: Any) -> tuple[Tensor, dict[str, Tensor]]:
-        SEEN.append(server.updates)
+        SEEN.append((server.updates, change["told"]))
         return mean, {}
 
 
