@@ -1,4 +1,4 @@
-"""A method of your own: FedAdam (Reddi et al., 2021) in a dozen lines, with and without ASD.
+"""A method of your own: FedAdagrad (Reddi et al., 2021) in a dozen lines, with and without ASD.
 
     python examples/own_method.py
 
@@ -12,30 +12,27 @@ import fedasd_fast as fa
 from fedasd_fast.algorithms import Method, register
 
 
-@register("fedadam")
+@register("fedadagrad")
 @dataclass(frozen=True)
-class FedAdam(Method):
-    """The server treats the mean change of the clients' models as a gradient, and takes a step of Adam."""
+class FedAdagrad(Method):
+    """The server treats the mean change of the clients' models as a gradient, and takes a step of Adagrad."""
 
     lr: float = 0.02  # fields are arguments: method_args={"lr": 0.1}
-    beta1: float = 0.9
-    beta2: float = 0.99
-    epsilon: float = 1e-3
+    tau: float = 1e-3
 
-    server_state = ("first", "second")  # a vector [P] each, zeros at first, saved with checkpoints
+    server_state = ("squares",)  # a vector [P], zeros at first, saved with checkpoints
 
     def combine(self, server, mean, change):
         model = server.model.double()
         delta = mean - model
-        first = self.beta1 * server.state["first"] + (1 - self.beta1) * delta
-        second = self.beta2 * server.state["second"] + (1 - self.beta2) * delta.square()
-        return model + self.lr * first / (second.sqrt() + self.epsilon), {"first": first, "second": second}
+        squares = server.state["squares"] + delta.square()
+        return model + self.lr * delta / (squares.sqrt() + self.tau), {"squares": squares}
 
 
 def main() -> None:
     settings = dict(clients=100, participation=0.1, rounds=30, partition="dirichlet_0.1", local_epochs=2)
     settings |= dict(asd={"weight": 3.0}, executor="stacked", eval_models=["cloud"])
-    for method in ("fedavg", "fedavg+asd", "fedadam", "fedadam+asd"):
+    for method in ("fedavg", "fedavg+asd", "fedadagrad", "fedadagrad+asd"):
         last = fa.simulate(settings | {"method": method}).metrics[-1]
         print(f"{method}: accuracy {last['acc_cloud']:.1f} %, client drift {last['drift']:.2f}")
 

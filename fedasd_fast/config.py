@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 import yaml
 
-from .algorithms import Distillation, Method, create
+from .algorithms import Distillation, Method, create, hooks_used
+from .algorithms.hooks import STEP_HOOKS
 from .common import safe_yaml
 from .common.files import read_bounded
 from .common.schema import ConfigError, build, merge, plain
@@ -141,11 +142,16 @@ class Config:
 
     def create_method(self) -> Method:
         method = create(self.base_method, self.method_args)
-        if self.augment == "epoch" and self.teacher == "cache" and self._distillation(method) is not None:
+        if self.augment == "epoch" and self.teacher == "cache" and self._has_teacher(method):
             raise ConfigError(
                 "augment = epoch with teacher = cache: the teacher's cached outputs are of other augmented inputs "
                 "than the student's; use augment = round (the cache stays exact), teacher = recompute, or ask for the "
                 "approximation by name: teacher = cache_approximate"
+            )
+        if self.cuda_graph and (used := hooks_used(method) & STEP_HOOKS):
+            raise ConfigError(
+                f"cuda_graph = true, but {self.base_method} has {', '.join(sorted(used))}, which cannot be recorded; "
+                "set cuda_graph = false"
             )
         return method
 
@@ -154,9 +160,20 @@ class Config:
         """The distillation term of a client's loss; None: no teacher is needed."""
         return self._distillation(self.create_method())
 
+    @property
+    def ascent_loss(self) -> Distillation | None:
+        """The term that clients ascend in place of their loss; None: their loss."""
+        return self.create_method().ascent_loss(self._asd_term)
+
+    def _has_teacher(self, method: Method) -> bool:
+        return self._distillation(method) is not None or method.ascent_loss(self._asd_term) is not None
+
     def _distillation(self, method: Method) -> Distillation | None:
-        settings = {name: value for name, value in plain(self.asd).items() if name != "enabled"}
-        return method.distillation(Distillation(**settings), bool(self.asd.enabled))
+        return method.distillation(self._asd_term, bool(self.asd.enabled))
+
+    @property
+    def _asd_term(self) -> Distillation:
+        return Distillation(**{name: value for name, value in plain(self.asd).items() if name != "enabled"})
 
     def to_dict(self) -> dict[str, Any]:
         values: dict[str, Any] = plain(self)

@@ -19,9 +19,9 @@ def python_block(name):
 
 def test_the_method_of_the_guide_works():
     exec(python_block("methods.md"), {"__name__": "guide"})
-    assert fa.algorithms.create("fedavgm", {"beta": 0.5}).beta == 0.5
-    momentum = fa.simulate(SMALL | {"method": "fedavgm+asd"})
-    without = fa.simulate(SMALL | {"method": "fedavgm+asd", "method_args": {"beta": 0.0}})
+    assert fa.algorithms.create("momentum", {"beta": 0.5}).beta == 0.5
+    momentum = fa.simulate(SMALL | {"method": "momentum+asd"})
+    without = fa.simulate(SMALL | {"method": "momentum+asd", "method_args": {"beta": 0.0}})
     plain = fa.simulate(SMALL | {"method": "fedavg+asd"})
     assert (without.models["cloud"] - plain.models["cloud"]).abs().max() < 1e-6
     assert (momentum.models["cloud"] - plain.models["cloud"]).abs().max() > 1e-3

@@ -6,6 +6,7 @@ participants plus the mean of h over all clients; neither is weighted by the num
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -19,8 +20,8 @@ from .registry import register
 class FedDyn(Method):
     alpha: float = 0.01
 
-    client_state = ("h",)
-    server_state = ("h",)  # mean of h_k over all clients
+    client_state: ClassVar[tuple[str, ...]] = ("h",)
+    server_state: ClassVar[tuple[str, ...]] = ("h",)  # mean of h_k over all clients
     weighted = False
     batched = True
 

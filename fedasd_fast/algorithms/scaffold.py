@@ -5,6 +5,7 @@ Afterwards c_k <- c_k - c + (w_t - w_k) / (steps lr), with the current learning 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -15,8 +16,8 @@ from .registry import register
 @register("scaffold")
 @dataclass(frozen=True)
 class Scaffold(Method):
-    client_state = ("c",)
-    server_state = ("c",)
+    client_state: ClassVar[tuple[str, ...]] = ("c",)
+    server_state: ClassVar[tuple[str, ...]] = ("c",)
     weighted = False
 
     def correction(self, server: Server, client: Client) -> Correction:

@@ -86,7 +86,7 @@ def cost_of(config: Config, rows: Sequence[Mapping[str, Any]]) -> Cost:
             f"none of {len(rows)} rounds was evaluated; run at least eval_every = {config.eval_every} rounds"
         )
     gradients = _gradients_per_step(config)
-    taught = config.distillation is not None
+    taught = config.distillation is not None or config.ascent_loss is not None
     recomputed = taught and config.teacher == "recompute"
     epochs = [mean_epochs(config, row) for row in rows]
     student = [gradients * e for e in epochs]
@@ -125,9 +125,12 @@ def mean_epochs(config: Config, row: Mapping[str, Any]) -> float:
 def _gradients_per_step(config: Config) -> int:
     """Gradients per local step: 2 with an ascent step."""
     method, zero = config.create_method(), torch.zeros(1)
-    server = Server(0, config.optimizer.lr, zero, {name: zero.double() for name in method.server_state}, config.clients)
-    correction = method.correction(server, Client(0, 1.0, dict.fromkeys(method.client_state, zero)))
-    return 2 if correction.rho else 1
+    state = {name: zero.double() for name in method.server_state}
+    server = Server(0, config.optimizer.lr, zero, state, config.clients, zero)
+    client = Client(0, 1.0, dict.fromkeys(method.client_state, zero))
+    perturbation = method.perturbation(server, client)
+    ascends = method.correction(server, client).rho or (perturbation is not None and perturbation.dual is not None)
+    return 2 if ascends else 1
 
 
 def _running_totals(values: Any) -> list[float]:

@@ -16,7 +16,9 @@ MEANINGS = {
     "model": "The network: mlp, logistic, cnn_cifar, convnet_gn, resnet20_gn, resnet18_gn, vit_small, tiny_vit, or "
     "package.module:Class.",
     "model_args": "Options of the network, as in model_args.hidden=[128,64].",
-    "method": "fedavg, fedprox, fedntd, feddyn, fedsam, feddisco, fedspeed or scaffold, each with an optional +asd.",
+    "method": "fedavg, fedprox, fedntd, feddyn, fedsam, feddisco, fedspeed, scaffold, fedavgm, fedadam, fedyogi, "
+    "fednova, fedexp, fedcm, fedinit, feddc, fedgkd, fedgmt, fedlesam, fedsmoo, fedsol, fedlc, fedrs, moon, or "
+    "package.module:Class, each with an optional +asd.",
     "method_args": "Options of the method, as in method_args.mu=0.01.",
     "partition": "How samples are spread over clients: dirichlet_<delta>, iid, shards_<n>, or natural (by user).",
     "size_sigma": "Client sizes are log-normal with this sigma; 0: all equal.",

@@ -70,7 +70,11 @@ def client_tasks(experiment: Experiment, round: int) -> CohortTasks:
         proportions: np.ndarray = data.cohort_label_counts(of).numpy() / sizes[of][:, None]
         return proportions
 
-    weights = method.weights(Cohort(clients, sizes[clients], sizes, label_proportions))
+    try:
+        weights = method.weights(Cohort(clients, sizes[clients], sizes, label_proportions))
+    except Exception as error:
+        name = type(method).__name__
+        raise SimulationError(f"{name}.weights failed in round {round + 1}: {type(error).__name__}: {error}") from error
     if not (np.isfinite(weights).all() and weights.min() >= 0 and weights.sum() > 0):
         raise SimulationError(
             f"{type(method).__name__} gave its participants the weights {weights}; expected 0 or more, and not all 0"

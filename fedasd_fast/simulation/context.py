@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import models
+from ..algorithms.hooks import why_not_stacked
 from ..common.randomness import Stream, torch_seeded
 from ..common.schema import ConfigError
 from ..config import Config
@@ -76,7 +77,8 @@ class Context:
     @property
     def sum_layout(self) -> SumLayout:
         experiment, initial = self.experiment, self.initial
-        return SumLayout(experiment.method.client_state, experiment.tracks_all, len(initial), initial.device)
+        names = (*experiment.method.client_state, *experiment.method.sent)
+        return SumLayout(names, experiment.tracks_all, len(initial), initial.device)
 
     @property
     def workers(self) -> int:
@@ -166,7 +168,7 @@ def choose_parallelism(config: Config, model: FlatModel, data: FederatedData, fl
             "stacked"
         )
     at_once = config.clients_at_once or (clients_that_fit(model, data, chain) if config.executor == "stacked" else 1)
-    if at_once > 1 and (reason := why_not_stackable(model.module)):
+    if at_once > 1 and (reason := why_not_stackable(model.module) or why_not_stacked(config.create_method())):
         raise ConfigError(f"clients cannot be trained at once: {reason}; use executor = serial, or clients_at_once = 1")
     return Parallelism(threads, at_once)
 

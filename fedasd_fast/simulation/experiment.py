@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from torch import Tensor
 
-from ..algorithms import Method, Server
+from ..algorithms import Method, Server, hooks_used
 from ..config import Config
 from ..data.federated import FederatedData
 from .state import State
@@ -18,6 +20,11 @@ class Experiment:
     config: Config
     data: FederatedData
     method: Method
+
+    @cached_property
+    def hooks(self) -> frozenset[str]:
+        """What the method overrides of algorithms/hooks.py."""
+        return hooks_used(self.method)
 
     @cached_property
     def samples(self) -> int:
@@ -53,8 +60,17 @@ class Experiment:
         optimizer = self.config.optimizer
         return float(optimizer.lr * optimizer.lr_decay_per_round**round)
 
+    def label_counts(self, client: int) -> Tensor | None:
+        """[C] for the hooks that need them, which costs a pass over the client's labels; None for the others."""
+        return self.data.label_counts(client) if self.hooks & {"logits", "local_loss"} else None
+
     def server(self, state: State) -> Server:
         """What the server sends in the round that follows `state`."""
         scale = state.loss_scale.scale if state.loss_scale and self.config.precision == "float16" else None
-        rate, clients = self.learning_rate(state.round), self.data.num_clients
-        return Server(state.round, rate, state.cloud, state.server, clients, scale)
+        return self.server_at(state.round, state.cloud, state.server, state.initial, scale)
+
+    def server_at(
+        self, round: int, model: Tensor, state: Mapping[str, Tensor], initial: Tensor, loss_scale: float | None = None
+    ) -> Server:
+        lr, momentum = self.learning_rate(round), self.config.optimizer.momentum
+        return Server(round, lr, model, state, self.data.num_clients, initial, momentum, loss_scale)

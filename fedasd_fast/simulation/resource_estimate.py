@@ -95,16 +95,17 @@ def estimate_resources(context: Context, workers: int | None = None) -> Resource
     views = 1 if config.augment == "none" else 2
     largest = int(sizes.max())
     states = 1 + len(method.server_state)
+    caches = (config.distillation is not None) + (config.ascent_loss is not None)
     return ResourceEstimate(
         rounds=config.rounds,
         clients_per_round=finishing,
         steps=round(config.rounds * finishing * epochs * steps_an_epoch),
         step_flops=context.step_flops,
         parameters=size,
-        model=size * (6 * width + 8 * (3 + states + len(method.client_state))),
+        model=size * (6 * width + 8 * (3 + states + len(method.client_state) + len(method.sent))),
         data=data.nbytes,
         largest_client=largest * math.prod(data.input_shape) * width * (1 + views),
-        teacher_cache=largest * (data.num_classes * width + _TEACHER_ROW_EXTRA) if config.distillation else 0,
+        teacher_cache=caches * largest * (data.num_classes * width + _TEACHER_ROW_EXTRA),
         client_state=records.record_bytes if records.names else 0,
         clients_with_state=stored,
         state_file=records.chunk_slots,

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..algorithms import Updates
 from .aggregation import fixed_point
 from .cohort import client_tasks
+from .errors import SimulationError
 from .executors import Executor
 from .experiment import Experiment
 from .state import State
@@ -44,7 +46,19 @@ def run_round(experiment: Experiment, executor: Executor, state: State) -> tuple
     metrics["client_distance"] = float(reports.column("distance").mean())
     mean = fixed_point.to_float(sums.mean) / weight
     change = {name: fixed_point.to_float(total) for name, total in sums.change.items()}
-    cloud, kept = experiment.method.combine(server, mean, change)
+    for name in experiment.method.sent:
+        change[name] /= weight
+    order = np.argsort(tasks.clients)
+    rows = order[np.searchsorted(tasks.clients, finished, sorter=order)]
+    updates = Updates(tasks.weights[rows] / weight, steps, reports.column("distance"))
+    method = experiment.method
+    try:
+        cloud, kept = method.combine(replace(server, updates=updates), mean, change)
+    except Exception as error:
+        name = type(method).__name__
+        raise SimulationError(
+            f"{name}.combine failed in round {state.round + 1}: {type(error).__name__}: {error}"
+        ) from error
     cloud, sel = cloud.to(state.cloud.dtype), mean.to(state.cloud.dtype)
     metrics["drift"] = float(torch.linalg.vector_norm(cloud - state.cloud))
     return replace(state, **after, cloud=cloud, sel=sel, server=kept), metrics

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from fedasd_fast.algorithms import Method, register
 
 
-@register("fedavgm")
+@register("my_fedavgm")
 @dataclass(frozen=True)
 class FedAvgM(Method):
     momentum: float = 0.9
@@ -53,14 +53,14 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_by_registered_name(module: str) -> None:
     importlib.import_module(module)
-    assert "fedavgm" in names()
-    context = prepare(settings(method="fedavgm+asd", method_args={"momentum": 0.5}))
+    assert "my_fedavgm" in names()
+    context = prepare(settings(method="my_fedavgm+asd", method_args={"momentum": 0.5}))
     first, _ = advance(context, 1)
     mean = advance(prepare(settings(method="fedavg+asd")), 1)[0].cloud
     torch.testing.assert_close(first.cloud, mean, rtol=0, atol=1e-15)  # nothing to remember yet
     v1 = context.initial - mean
 
-    second, _ = advance(prepare(settings(method="fedavgm+asd", method_args={"momentum": 0.5})), 2)
+    second, _ = advance(prepare(settings(method="my_fedavgm+asd", method_args={"momentum": 0.5})), 2)
     v2 = 0.5 * v1 + (first.cloud - second.sel)
     torch.testing.assert_close(second.server["velocity"], v2, rtol=0, atol=1e-15)
     torch.testing.assert_close(second.cloud, first.cloud - v2, rtol=0, atol=1e-15)
@@ -72,7 +72,7 @@ def test_by_import_path(module: str) -> None:
     assert config.distillation is not None
     result = simulate(config, data=skewed(), model=linear())
     importlib.import_module(module)
-    assert torch.equal(result.models["cloud"], outcome(settings(method="fedavgm+asd")).cloud)
+    assert torch.equal(result.models["cloud"], outcome(settings(method="my_fedavgm+asd")).cloud)
 
 
 def test_unregistered_without_state(module: str) -> None:

@@ -87,6 +87,8 @@ def layers_of_chain(experiment: Experiment, model: FlatModel) -> ChainLayers | s
         return f"it runs on the CPU, not on {model.vector.device}"
     if not loader.available:
         return loader.missing("cpu")
+    if experiment.hooks - {"contribution"}:
+        return f"{type(experiment.method).__name__} has {', '.join(sorted(experiment.hooks))}"
     if config.precision != "float32":
         return f"precision = {config.precision}, and it computes in {config.dtype}"
     if config.augment == "epoch":

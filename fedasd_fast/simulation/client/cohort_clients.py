@@ -26,7 +26,7 @@ class CohortClients(Sequence[Client]):
     def __init__(self, experiment: Experiment, ids: np.ndarray, records: ClientRecords, like: Tensor) -> None:
         """What the records say, zeros like the vector `like` for clients that have none."""
         self.ids, self.relative_sizes = ids, experiment.relative_sizes(ids)  # [K]
-        names = experiment.method.client_state
+        names, self._label_counts = experiment.method.client_state, experiment.label_counts
         # [K] who has a record; nobody asks where nothing is kept
         self.known = records.known(ids) if records.names else np.zeros(len(ids), bool)
         self.state = {name: self._read(name, records, like) for name in names}  # [K, P] each
@@ -41,8 +41,8 @@ class CohortClients(Sequence[Client]):
     def __getitem__(self, k: int | slice) -> Client | list[Client]:
         if isinstance(k, slice):
             return [self[i] for i in range(*k.indices(len(self)))]
-        state = {name: rows[k] for name, rows in self.state.items()}
-        return Client(int(self.ids[k]), float(self.relative_sizes[k]), state)
+        id, state = int(self.ids[k]), {name: rows[k] for name, rows in self.state.items()}
+        return Client(id, float(self.relative_sizes[k]), state, self._label_counts(id))
 
     def __iter__(self) -> Iterator[Client]:
         return (self[k] for k in range(len(self)))
@@ -83,13 +83,14 @@ def cohort_correction(
 def cohort_finish(
     method: Method, server: Server, clients: Sequence[Client], ends: Tensor, steps: Tensor
 ) -> dict[str, Tensor]:
-    """What the clients keep, [K, P] each, after so many steps [K] ended at `ends` [K, P]."""
-    if not method.client_state:
+    """What the clients keep and send beside their models, [K, P] each, after so many steps [K] ended at `ends`."""
+    names = (*method.client_state, *method.sent)
+    if not names:
         return {}
     if isinstance(clients, CohortClients) and is_batched(method):
         state = method.finish(server, clients.together(ends), ends, steps.unsqueeze(1))
-        return {name: state[name] for name in method.client_state}
-    result = {name: torch.empty_like(ends) for name in method.client_state}
+        return {name: state[name] for name in names}
+    result = {name: torch.empty_like(ends) for name in names}
     for k, (client, count) in enumerate(zip(clients, steps.tolist(), strict=True)):
         state = method.finish(server, client, ends[k], count)
         for name, rows in result.items():
@@ -99,6 +100,10 @@ def cohort_finish(
 
 def _stacked(corrections: Sequence[Correction]) -> Correction:
     last = corrections[-1]
+    if any(
+        (one.quadratic, one.rho, one.rho_epsilon) != (last.quadratic, last.rho, last.rho_epsilon) for one in corrections
+    ):  # one by one, then
+        raise ValueError("corrections with different quadratic, rho or rho_epsilon cannot be stacked")
     if last.linear is None:
         return last
     linear = last.linear.new_empty(len(corrections), len(last.linear))

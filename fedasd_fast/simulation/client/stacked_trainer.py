@@ -17,14 +17,14 @@ from torch import Tensor
 
 from ...algorithms import Client, Server
 from ...data.host_to_device import send
-from ...loss.teacher_cache import TeacherCache
 from ..cohort import ClientTask, CohortTasks
 from ..errors import Interrupted
 from .cohort_clients import cohort_correction
 from .cohort_samples import CohortSamples
-from .local_step import LocalStep
+from .extended_step import ExtendedStep
 from .stacked_model import StackedModel
-from .teacher import PADDING, teacher_outputs
+from .step_terms import stacked_terms, step_terms
+from .teacher import PADDING
 from .trainer import LocalRun, Trainer
 
 
@@ -36,6 +36,7 @@ class StackedRun:
     samples: np.ndarray  # [K] that training went through, epochs counted
     distances: Tensor  # [K] of the ends from the server's model
     skipped: Tensor | None = None  # [K] steps whose gradient overflowed in float16; None: none
+    duals: Tensor | None = None  # [K, P] of the method's perturbations
 
     @property
     def updates(self) -> Tensor:
@@ -45,7 +46,8 @@ class StackedRun:
 
     def client(self, k: int) -> LocalRun:
         skipped = 0 if self.skipped is None else int(self.skipped[k])
-        return LocalRun(self.ends[k], self.losses[k, self.active[k]], int(self.samples[k]), skipped)
+        dual = None if self.duals is None else self.duals[k]
+        return LocalRun(self.ends[k], self.losses[k, self.active[k]], int(self.samples[k]), skipped, dual)
 
 
 class StackedTrainer:
@@ -67,7 +69,6 @@ class StackedTrainer:
         return self.stack_of(clients).gradient
 
     def train(self, server: Server, tasks: Sequence[ClientTask], clients: Sequence[Client]) -> StackedRun:
-        self._trainer.model.vector.copy_(server.model)  # the teacher
         return _GroupRun(self._trainer, self.stack_of(len(tasks)), server, tasks, clients).train()
 
 
@@ -82,16 +83,21 @@ class _GroupRun:
     ) -> None:
         self._trainer, self._stack, self._server = trainer, stack, server
         config, data, like = trainer.experiment.config, trainer.experiment.data, trainer.model.vector
-        self._step = LocalStep(config, stack)
+        self._step, self._clients = trainer.local_step(stack), clients
         method, weight_decay = trainer.experiment.method, config.optimizer.weight_decay
         self._step.begin(*cohort_correction(method, server, clients, weight_decay), server.loss_scale)
+        if isinstance(self._step, ExtendedStep):
+            terms = [step_terms(trainer.experiment, server, client, like) for client in clients]
+            self._step.extend(stacked_terms(terms, stack.vector))
         tasks = CohortTasks.of(tasks)
         self._samples = CohortSamples(config, data, server.round, tasks.clients, tasks.epochs, like)
         self._targets = self._samples.padded(self._samples.targets, PADDING)  # [K, N]
 
     def train(self) -> StackedRun:
         trainer, config, lr = self._trainer, self._trainer.experiment.config, self._server.lr
-        distils, cached = trainer.distillation is not None, config.teacher != "recompute"
+        teacher, cached = trainer.teacher(self._server) if trainer.distils else None, config.teacher != "recompute"
+        if teacher is not None:
+            trainer.model.vector.copy_(teacher)  # the common one: a pass over all clients' samples, padding included
         active = self._active()  # [E, batches, K]
         rates = None if active.all() else send(torch.from_numpy(active * lr), self._targets.device)
         samples = self._samples
@@ -99,15 +105,18 @@ class _GroupRun:
         positions = order + torch.arange(len(self._stack), device=order.device).unsqueeze(1) * order.shape[2]
         labels = self._targets.take(positions)
         inputs = samples.padded(samples.inputs)  # [K, N, ..]
-        if distils and cached:
-            self._step.set_teacher(self._teacher(inputs))
+        if teacher is not None and cached:
+            trainer.set_teachers(self._step, inputs, self._targets)
         self._stack.vector.copy_(self._server.model)
+        if "start" in trainer.experiment.hooks:
+            for row, client in zip(self._stack.vector, self._clients, strict=True):
+                row.copy_(trainer.start(self._server, client))
         losses: list[Tensor] = []  # [K] each
         for epoch in range(len(order)):
             if samples.changing:
                 inputs = samples.padded(samples.view(epoch))
-            if distils and not cached:
-                self._step.set_teacher(self._teacher(inputs))
+            if teacher is not None and not cached:
+                trainer.set_teachers(self._step, inputs, self._targets)
             x = inputs.flatten(0, 1).index_select(0, positions[epoch].flatten()).view_as(inputs)
             parts = [part.split(config.batch_size, 1) for part in (x, labels[epoch], order[epoch])]
             for x, y, rows, rate in zip(*parts, [lr] * active.shape[1] if rates is None else rates[epoch], strict=True):
@@ -118,7 +127,11 @@ class _GroupRun:
         ends, seen = self._stack.vector, samples.epochs * samples.sizes
         change = torch.sub(ends, self._server.model, out=self._stack.gradient)
         distances = torch.linalg.vector_norm(change, dim=1)
-        return StackedRun(ends, torch.stack(losses, 1), mask, seen, distances, self._step.skipped)
+        return StackedRun(ends, torch.stack(losses, 1), mask, seen, distances, self._step.skipped, self._duals())
+
+    def _duals(self) -> Tensor | None:
+        perturbation = self._step.terms.perturbation if isinstance(self._step, ExtendedStep) else None
+        return None if perturbation is None else perturbation.dual
 
     def _active(self) -> np.ndarray:
         """[E, batches, K]: who has a batch."""
@@ -127,10 +140,3 @@ class _GroupRun:
         starts = np.arange(0, samples.sizes.max(), self._trainer.experiment.config.batch_size)[:, None]
         active: np.ndarray = (epochs < samples.epochs) & (starts < samples.sizes)
         return active
-
-    def _teacher(self, inputs: Tensor) -> TeacherCache:
-        """One pass of the common teacher over all clients' samples, padding included."""
-        trainer = self._trainer
-        assert trainer.distillation is not None
-        num_classes = trainer.experiment.data.num_classes
-        return teacher_outputs(trainer.model, inputs, self._targets, num_classes, trainer.distillation)

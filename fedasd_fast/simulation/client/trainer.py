@@ -6,19 +6,26 @@ The order of samples, their views and the teacher's outputs are fixed before an 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ...algorithms import Client, Correction, Server
+from ...algorithms.hooks import STEP_HOOKS
 from ...common.randomness import Stream, torch_seeded
+from ...common.schema import ConfigError
 from ..errors import Interrupted
 from ..experiment import Experiment
 from .cuda_graph import CudaGraphStep
+from .extended_step import ExtendedStep
 from .flat_model import FlatModel, channels_last
-from .local_step import LocalStep
+from .hook_errors import calling
+from .local_loss import LocalLoss
+from .local_step import LocalStep, TrainableModel
 from .samples import LocalSamples
+from .step_terms import step_terms
 from .teacher import teacher_outputs
 
 
@@ -28,6 +35,7 @@ class LocalRun:
     losses: Tensor  # [steps]
     samples: int  # that training went through, epochs counted
     skipped: int = 0  # steps whose gradient overflowed in float16
+    dual: Tensor | None = None  # [P] of the method's perturbation, after the last step
 
 
 class Trainer:
@@ -35,37 +43,92 @@ class Trainer:
         """`stop` is asked before every local step."""
         self.experiment, self.model, self.stop = experiment, model, stop
         config = experiment.config
-        self.distillation = config.distillation
-        step = CudaGraphStep(config, model, experiment.data) if config.cuda_graph else LocalStep(config, model)
+        self.distillation, self.ascent = config.distillation, config.ascent_loss
+        step = CudaGraphStep(config, model, experiment.data) if config.cuda_graph else self.local_step(model)
         self.step: LocalStep = step
+        self._local_loss = LocalLoss(experiment.method, model) if "local_loss" in experiment.hooks else None
+        self._teacher: tuple[Server, Tensor | None] | None = None  # of the last round that asked
+
+    def local_step(self, model: TrainableModel) -> LocalStep:
+        config, said = self.experiment.config, self.experiment.hooks & STEP_HOOKS
+        if said and config.precision == "float16":  # their gradients are not scaled
+            raise ConfigError(
+                f"precision = float16, but {type(self.experiment.method).__name__} has {', '.join(sorted(said))}; use "
+                "precision = bfloat16"
+            )
+        return ExtendedStep(config, model) if said else LocalStep(config, model)
+
+    def teacher(self, server: Server) -> Tensor | None:
+        """The vector [P] that clients distil from; None: they do not, in this round."""
+        method = self.experiment.method
+        if "teacher" not in self.experiment.hooks:
+            return server.model
+        if self._teacher is None or self._teacher[0] is not server:
+            with calling(method, "teacher"):
+                self._teacher = server, method.teacher(server)
+        return self._teacher[1]
+
+    def start(self, server: Server, client: Client) -> Tensor:
+        """Where the client begins, [P]."""
+        if "start" not in self.experiment.hooks:
+            return server.model
+        with calling(self.experiment.method, "start"):
+            return self.experiment.method.start(server, client)
 
     def train(
         self, server: Server, client: Client, correction: Correction, epochs: int, losses: list[Tensor]
     ) -> LocalRun:
-        """From server.model, `epochs` over the client's samples.  `losses` is filled step by step."""
-        self.model.vector.copy_(server.model)
+        """`epochs` over the client's samples.  `losses` is filled step by step."""
         self.model.module.train()
-        with torch_seeded(self.experiment.config.seed, Stream.MODULE, server.round, client.id):
+        listening = self._local_loss.listening() if self._local_loss else nullcontext()
+        with listening, torch_seeded(self.experiment.config.seed, Stream.MODULE, server.round, client.id):
             samples = self._epochs(server, client, correction, epochs, losses)
-        skipped = 0 if self.step.skipped is None else int(self.step.skipped)
-        return LocalRun(self.model.vector, torch.stack(losses), samples, skipped)
+        step, skipped = self.step, 0 if self.step.skipped is None else int(self.step.skipped)
+        perturbation = step.terms.perturbation if isinstance(step, ExtendedStep) else None
+        dual = None if perturbation is None else perturbation.dual
+        return LocalRun(self.model.vector, torch.stack(losses), samples, skipped, dual)
 
     def _epochs(self, server: Server, client: Client, correction: Correction, epochs: int, losses: list[Tensor]) -> int:
         config, data, step = self.experiment.config, self.experiment.data, self.step
         step.begin(correction, loss_scale=server.loss_scale)
+        if isinstance(step, ExtendedStep):
+            self._extend(step, server, client)
         samples = LocalSamples(config, data, server.round, client.id, self.model.vector)
-        targets, term = samples.targets, self.distillation
+        targets, teacher = samples.targets, self.teacher(server) if self.distils else None
         cached = config.teacher != "recompute"
-        if term and cached:
-            step.set_teacher(teacher_outputs(self.model, samples.inputs, targets, data.num_classes, term))
+        if teacher is not None and cached:
+            self.model.vector.copy_(teacher)
+            self.set_teachers(step, samples.inputs, targets)
+        self.model.vector.copy_(self.start(server, client))
         for _ in range(epochs):
             view, order = samples.view(), samples.order()
-            if term and not cached:
-                with self.model.holding(server.model):
-                    step.set_teacher(teacher_outputs(self.model, view, targets, data.num_classes, term))
+            if teacher is not None and not cached:
+                with self.model.holding(teacher):
+                    self.set_teachers(step, view, targets)
             parts = (channels_last(view[order]), targets[order], order)
             for x, y, rows in zip(*(part.split(config.batch_size) for part in parts), strict=True):
                 if self.stop():
                     raise Interrupted("stopped")
                 losses.append(step.run(x, y, rows, server.lr))
         return epochs * len(targets)
+
+    @property
+    def distils(self) -> bool:
+        """Whether a teacher is needed."""
+        return self.distillation is not None or self.ascent is not None
+
+    def set_teachers(self, step: LocalStep, inputs: Tensor, targets: Tensor) -> None:
+        """The outputs of the model as it stands, on one client's samples [N, ..] or on those of K clients."""
+        num_classes = self.experiment.data.num_classes
+        if self.distillation is not None:
+            step.set_teacher(teacher_outputs(self.model, inputs, targets, num_classes, self.distillation))
+        if self.ascent is not None:
+            assert isinstance(step, ExtendedStep)
+            step.set_ascent_teacher(teacher_outputs(self.model, inputs, targets, num_classes, self.ascent))
+
+    def _extend(self, step: ExtendedStep, server: Server, client: Client) -> None:
+        terms = step_terms(self.experiment, server, client, self.model.vector)
+        if self._local_loss is not None:
+            self._local_loss.begin(server, client)
+            terms = replace(terms, local_loss=self._local_loss)
+        step.extend(terms)

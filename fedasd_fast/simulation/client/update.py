@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from ..cohort import ClientTask
 from ..errors import ClientError, SimulationError
 from ..experiment import Experiment
 from ..storage.client_store import ClientRecords
+from .hook_errors import HookError, calling, reason_of
 from .trainer import LocalRun, Trainer
 
 
@@ -24,14 +25,15 @@ class ClientUpdate:
     client: Client
     record: dict[str, Tensor] | None  # what the client wrote last
     run: LocalRun
-    state: dict[str, Tensor]  # what it keeps now
+    state: dict[str, Tensor]  # what it keeps now, and what it sends beside its model
+    model: Tensor  # [P] what it sends as its model
 
 
 def load_client(experiment: Experiment, id: int, record: Mapping[str, Tensor] | None, like: Tensor) -> Client:
     """The client with what its record says, zeros like the vector `like` if it has none yet."""
     names = experiment.method.client_state
     state = {name: record[name].to(like.device) if record else torch.zeros_like(like) for name in names}
-    return Client(id, experiment.relative_size(id), state)
+    return Client(id, experiment.relative_size(id), state, experiment.label_counts(id))
 
 
 def train_client(
@@ -42,12 +44,14 @@ def train_client(
     record = records.read(task.client)
     client = load_client(trainer.experiment, task.client, record, trainer.model.vector)
     try:
-        correction = trainer.experiment.method.correction(server, client)
+        method = trainer.experiment.method
+        with calling(method, "correction"):
+            correction = method.correction(server, client)
         run = trainer.train(server, client, correction, task.epochs, losses)
     except SimulationError:
         raise
     except Exception as error:
-        raise ClientError(client.id, server.round, len(losses), f"{type(error).__name__}: {error}") from error
+        raise ClientError(client.id, server.round, len(losses), reason_of(error)) from error
     return checked_update(trainer.experiment, server, client, record, run)
 
 
@@ -63,11 +67,34 @@ def checked_update(
             reason += "; outputs may have left the range of float16: use precision = bfloat16"
         raise ClientError(client.id, server.round, int(bad[0]), reason)
     try:
-        state = experiment.method.finish(server, client, run.end, max(1, steps - run.skipped))
-    except Exception as error:
-        raise ClientError(client.id, server.round, steps - 1, f"{type(error).__name__}: {error}") from error
-    for name, vector in {"model": run.end, **state}.items():
+        updates = max(1, steps - run.skipped)
+        state = finish(experiment, server, client, run, updates)
+        model = contribution(experiment, server, client, run, updates)
+    except HookError as error:
+        raise ClientError(client.id, server.round, steps - 1, str(error)) from error
+    sent = {} if model is run.end else {"contribution": model}
+    for name, vector in {"model": run.end, **sent, **state}.items():
         if not fixed_point.in_range(vector):
             reason = f"diverged: the largest entry of its {name} is {vector.abs().max().item()}"
             raise ClientError(client.id, server.round, steps - 1, reason)
-    return ClientUpdate(client, record, run, state)
+    return ClientUpdate(client, record, run, state, model)
+
+
+def finish(experiment: Experiment, server: Server, client: Client, run: LocalRun, steps: int) -> dict[str, Tensor]:
+    """What the client keeps, and what it sends beside its model."""
+    method = experiment.method
+    client = client if run.dual is None else replace(client, dual=run.dual)
+    with calling(method, "finish"):
+        state = method.finish(server, client, run.end, steps)
+        missing = [name for name in (*method.client_state, *method.sent) if name not in state]
+        if missing:
+            raise KeyError(f"{', '.join(missing)} not in what it returned")
+    return state
+
+
+def contribution(experiment: Experiment, server: Server, client: Client, run: LocalRun, steps: int) -> Tensor:
+    """What the client sends as its model, [P]."""
+    if "contribution" not in experiment.hooks:
+        return run.end
+    with calling(experiment.method, "contribution"):
+        return experiment.method.contribution(server, client, run.end, steps)

@@ -22,9 +22,11 @@ class Aggregator:
 
     def add(self, sums: Sums, server: Server, task: ClientTask, update: ClientUpdate) -> None:
         run, k = update.run, task.client
-        fixed_point.accumulate(sums.mean, run.end, task.weight)
+        fixed_point.accumulate(sums.mean, update.model, task.weight)
         for name, before in update.client.state.items():
             fixed_point.accumulate(sums.change[name], update.state[name] - before, 1 / server.clients)
+        for name in self._experiment.method.sent:
+            fixed_point.accumulate(sums.change[name], update.state[name], task.weight)
         if sums.all_change is not None:
             part = self._experiment.proportion(k)
             fixed_point.accumulate(sums.all_change, run.end - self._initial, part)
@@ -45,11 +47,16 @@ class Aggregator:
         run: StackedRun,
         states: dict[str, Tensor],  # [K, P] each
         scratch: Tensor,  # [K, P]
+        models: Tensor | None = None,  # [K, P] what they send, if not where their training ended
     ) -> None:
         """What `add` does, for K clients at once: sums of integers have the same bits in any grouping."""
         ends = run.ends
-        fixed_point.accumulate(sums.mean, ends, tasks.weights.tolist())
-        for name, state in states.items():
+        weights, method = tasks.weights.tolist(), self._experiment.method
+        fixed_point.accumulate(sums.mean, ends if models is None else models, weights)
+        for name in method.sent:
+            fixed_point.accumulate(sums.change[name], states[name], weights)
+        kept = {name: states[name] for name in method.client_state}
+        for name, state in kept.items():
             parts = [1 / server.clients] * len(tasks)
             change = torch.sub(state, clients.state[name], out=scratch)
             fixed_point.accumulate(sums.change[name], change, parts)
@@ -60,7 +67,7 @@ class Aggregator:
                 uploads = scratch[: known.sum()]
                 self._records.read_cohort("upload", tasks.clients[known], uploads)
                 fixed_point.accumulate(sums.all_change, uploads.sub_(self._initial), (-proportions[known]).tolist())
-        self._records.write_cohort(tasks.clients, {**states, "upload": ends})
+        self._records.write_cohort(tasks.clients, {**kept, "upload": ends})
         steps = run.active.sum(1)
         losses = run.losses.double().where(run.active, 0.0).sum(1) / steps
         skipped = torch.zeros_like(steps) if run.skipped is None else run.skipped

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ...algorithms.hooks import why_not_stacked
 from ...common.formatting import plural
 from ...common.schema import ConfigError
 from ...config import Config
@@ -88,7 +89,8 @@ def choose_executor(context: Context) -> tuple[Config, str]:
             best = candidate
     for candidate in candidates:
         _log.info("executor = auto: %s%s", candidate.with_threads, " (chosen)" if candidate is best else "")
-    return best.config(config), str(best)
+    reason = why_not_stacked(context.experiment.method)
+    return best.config(config), f"{best} ({reason}, so clients are not stacked)" if reason else str(best)
 
 
 def _candidates(context: Context, stopwatch: _Stopwatch) -> Iterator[Candidate]:
@@ -131,7 +133,7 @@ def _stack_size(context: Context) -> int:
     config, model = context.experiment.config, context.trainer.model
     if config.clients_at_once:
         return config.clients_at_once
-    if config.cuda_graph or why_not_stackable(model.module):
+    if config.cuda_graph or why_not_stackable(model.module) or why_not_stacked(context.experiment.method):
         return 1
     if worth_threads(context.step_flops) and not model.vector.is_cuda:
         return 1

@@ -87,7 +87,7 @@ class ProcessesExecutor(Executor):
             sums.add(part)
 
         try:
-            self._pool.work(("train", server.round, server.lr, server.loss_scale), self._pieces(tasks, slots), add)
+            self._pool.work(("train", server.round, server.loss_scale), self._pieces(tasks, slots), add)
         except BaseException:
             self.close()  # others still train, and write to slots that are about to be given back
             raise

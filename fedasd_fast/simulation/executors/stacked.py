@@ -17,10 +17,11 @@ from ..aggregation.sums import Sums
 from ..client.chain_trainer import ChainTrainer
 from ..client.cohort_clients import CohortClients, cohort_finish
 from ..client.stacked_trainer import StackedRun, StackedTrainer
-from ..client.update import checked_update
+from ..client.update import checked_update, contribution, finish
 from ..cohort import ClientTask, CohortTasks
 from ..context import Context
 from ..errors import Interrupted
+from ..experiment import Experiment
 from .in_process import InProcessExecutor
 
 
@@ -36,7 +37,7 @@ class StackedExecutor(InProcessExecutor):
         clients = CohortClients(experiment, tasks.clients, self.context.records, like)
         try:
             run = self._trainer.train(server, tasks, clients)
-            states = cohort_finish(experiment.method, server, clients, run.ends, run.updates)
+            states, models = _finish(experiment, server, clients, run)
         except Interrupted:
             raise
         except Exception:  # of one operation for all, which does not say whose it was: one after the other, then
@@ -46,15 +47,34 @@ class StackedExecutor(InProcessExecutor):
                 else:  # the others have the bits that they would have had in the group
                     self.train_group(server, [task], sums)
             return
-        if _all_usable(server, run, states):
+        if _all_usable(server, run, states if models is None else {**states, "contribution": models}):
             scratch = self._trainer.scratch(len(group))
-            self._aggregator.add_stacked(sums, server, tasks, clients, run, states, scratch)
+            self._aggregator.add_stacked(sums, server, tasks, clients, run, states, scratch, models)
             return
         for k, task in enumerate(group):
             with self.dropping(task, sums):
                 record = self.context.records.read(task.client)
                 update = checked_update(experiment, server, clients[k], record, run.client(k))
                 self._aggregator.add(sums, server, task, update)
+
+
+def _finish(
+    experiment: Experiment, server: Server, clients: CohortClients, run: StackedRun
+) -> tuple[dict[str, Tensor], Tensor | None]:
+    """What the clients keep and send beside their models, [K, P] each, and what they send as models; None: the ends."""
+    method = experiment.method
+    if "contribution" not in experiment.hooks and run.duals is None:
+        return cohort_finish(method, server, clients, run.ends, run.updates), None
+    states = {name: torch.empty_like(run.ends) for name in (*method.client_state, *method.sent)}
+    models = torch.empty_like(run.ends) if "contribution" in experiment.hooks else None
+    for k, steps in enumerate(run.updates.tolist()):
+        one = run.client(k)
+        state = finish(experiment, server, clients[k], one, steps) if states else {}
+        for name, rows in states.items():
+            rows[k] = state[name]
+        if models is not None:
+            models[k] = contribution(experiment, server, clients[k], one, steps)
+    return states, models
 
 
 def _all_usable(server: Server, run: StackedRun, states: dict[str, Tensor]) -> bool:

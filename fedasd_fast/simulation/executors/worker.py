@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from ...algorithms import Server
 from ...config import Config
 from ..aggregation.reports import ClientReports
 from ..cohort import ClientTask
@@ -110,11 +109,11 @@ class _Worker:
             taken.append(number)
             yield pieces[number]
 
-    def _train(self, pieces: Iterator[list[Assignment]], round: int, lr: float, scale: float | None) -> ClientReports:
+    def _train(self, pieces: Iterator[list[Assignment]], round: int, scale: float | None) -> ClientReports:
         context, buffers = self._context, self._buffers
         device = context.initial.device
         state = {name: vector.to(device) for name, vector in buffers.state.items()}
-        server = Server(round, lr, buffers.model.to(device), state, context.experiment.data.num_clients, scale)
+        server = context.experiment.server_at(round, buffers.model.to(device), state, context.initial, scale)
         rows = buffers.sums[self._number].to(device)
         sums = context.sum_layout.over(rows)
         for count, piece in enumerate(pieces):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedasd_fast import Result, algorithms, resume, simulate
+from fedasd_fast.algorithms.hooks import why_not_stacked
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import from_dict
 from fedasd_fast.data.federated import Samples
@@ -24,7 +25,8 @@ from fedasd_fast.simulation.context import build_context
 from fedasd_fast.simulation.executors import stacked
 from fedasd_fast.simulation.executors.aggregator import Aggregator
 
-METHODS = [name + asd for name in algorithms.names() for asd in ("", "+asd") if name != "fedavgm"]
+STACKABLE = [name for name in algorithms.names() if why_not_stacked(algorithms.create(name, {})) is None]
+METHODS = [name + asd for name in STACKABLE for asd in ("", "+asd")]
 RAGGED = dict(
     clients=20, participation=0.5, rounds=2, local_epochs=3, batch_size=7, size_sigma=0.7, dtype="float64",
     model_args={"hidden": [9]}, synthetic={"shape": [6], "classes": 5, "samples_per_client": 17, "test_samples": 40},

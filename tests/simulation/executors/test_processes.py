@@ -35,7 +35,7 @@ from tests.simulation.small_runs import assert_same, contents, small_config, wit
 from tests.simulation.tracked_clients import TrackedClients, Unborn, all_gone, pids
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at processes through /proc")
-METHODS = ("fedavg+asd", "feddyn+asd", "fedspeed", "scaffold")
+METHODS = ("fedavg+asd", "feddyn+asd", "fedspeed", "scaffold", "fedsmoo+asd", "fedexp", "moon")
 UNEVEN = {"size_sigma": 0.7, "failures": {"stragglers": 0.3}, "local_epochs": 3, "eval_batch_size": 16}
 
 

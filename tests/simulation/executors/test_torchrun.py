@@ -67,7 +67,7 @@ def test_clients_that_keep_nothing_are_dealt_out_longest_first(tmp_path: Path) -
     assert max(loads) - min(loads) <= 1
 
 
-@pytest.mark.parametrize("method", ["fedavg", "feddyn+asd", "scaffold"])
+@pytest.mark.parametrize("method", ["fedavg", "feddyn+asd", "scaffold", "fedsmoo+asd"])
 def test_stacked_clients_have_the_same_bits_for_any_number_of_ranks(method: str, tmp_path: Path) -> None:
     """Groups are made before they are dealt out, so records travel between the ranks that keep and train a client."""
     stacked = {"method": method, "clients_at_once": 3, "participation": 0.7}

@@ -1,0 +1,25 @@
+"""Errors of a method's hooks, with the name of the method and of the hook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ...algorithms import Method
+
+
+class HookError(RuntimeError):
+    """A hook raised, or returned what cannot be used; whoever catches it knows the client and the round."""
+
+
+@contextmanager
+def calling(method: Method, hook: str) -> Iterator[None]:
+    """Around the call of a hook."""
+    try:
+        yield
+    except Exception as error:
+        raise HookError(f"{type(method).__name__}.{hook}: {type(error).__name__}: {error}") from error
+
+
+def reason_of(error: Exception) -> str:
+    return str(error) if isinstance(error, HookError) else f"{type(error).__name__}: {error}"
