@@ -46,7 +46,7 @@ def rounds_figure(
     title: str,
     ylabel: str,
     paper: Mapping[str, float] | None = None,
-    digits: int = 1,
+    digits: int = 2,
     all_labels: Sequence[str] = (),
 ) -> Figure:
     """A line per label, the mean over seeds, with a band from the lowest seed to the highest.
@@ -142,14 +142,14 @@ def _draw_seeds(axes: Axes, seeds: Sequence[Curve], style: LineStyle, offset: fl
 
 
 def legend_rows(labels: Sequence[str], paper: bool) -> int:
-    names = [_legend_text(label, "00.0", 0.0 if paper else None) for label in labels]
+    names = [_legend_text(label, "00.00", 0.0 if paper else None) for label in labels]
     lines = sum(name.count("\n") + 1 for name in names)
     return -(-lines // _legend_columns(names))
 
 
 def _legend_text(label: str, value: str, paper: float | None) -> str:
     """A label with many settings takes several lines."""
-    return textwrap.fill(f"{label}  {value}" + ("" if paper is None else f" (paper {paper:.1f})"), _LEGEND_CHARACTERS)
+    return textwrap.fill(f"{label}  {value}" + ("" if paper is None else f" (paper {paper:.2f})"), _LEGEND_CHARACTERS)
 
 
 def _legend_columns(names: Sequence[str]) -> int:

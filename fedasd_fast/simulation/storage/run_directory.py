@@ -8,6 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -97,8 +98,8 @@ class RunDirectory:
         """With what the rounds from here on are run: settings and versions.  Rounds done keep their versions."""
         self.write("config.yaml", (config.to_yaml() + _END).encode())
         before = [row for row in self._rows("versions.jsonl", replacing=True) if row["round"] < round]
-        now = {"round": round, **versions()}
-        if not before or {**before[-1], "round": round} != now:
+        now = {"round": round, "date": datetime.now(timezone.utc).isoformat(timespec="seconds"), **versions()}
+        if not before or {**before[-1], "round": round, "date": now["date"]} != now:
             before.append(now)
         self.write("versions.jsonl", jsonl.dump(before))
 
