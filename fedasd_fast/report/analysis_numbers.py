@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..common.formatting import format_number
+from ..common.formatting import format_number, method_label
 from ..common.html import Html, table
 
 Numbers = Mapping[str, Any]  # what a column is called -> the number, or None
@@ -64,7 +64,7 @@ def _dissimilarity(result: dict[str, Any]) -> Numbers:
 
 
 def _forgetting(result: dict[str, Any]) -> Numbers:
-    after = {f"after {method} (%)": value for method, value in result["overall"].items()}
+    after = {f"after {method_label(method)} (%)": value for method, value in result["overall"].items()}
     return {"accuracy before (%)": result["overall_before"], **after, "round": result["round"]}
 
 

@@ -34,7 +34,8 @@ ul { padding-left: 1.25rem; }
     linear-gradient(to right, var(--shadow), transparent) left / .8rem 100% no-repeat scroll,
     linear-gradient(to left, var(--shadow), transparent) right / .8rem 100% no-repeat scroll; }
 table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
-caption { text-align: left; padding-bottom: .35rem; caption-side: top; }
+caption { text-align: left; padding-bottom: .35rem; caption-side: top;
+  position: sticky; left: 0; max-width: calc(100vw - 2rem); }
 th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
 th:first-child { text-align: left; }
 thead th { color: var(--muted); font-weight: 600; }
