@@ -126,16 +126,19 @@ def _tell_ranks(task: _RankTask) -> None:
 
 def check_same_settings(config: Config, found: RecordedRun) -> None:
     """Refuses an existing run that differs from the wanted one in more than its number of rounds."""
+    if differs := other_settings(config, found):
+        raise ConfigError(
+            f"{found.out} holds a run with other settings ({differs}); choose another --out, or remove that directory"
+        )
+
+
+def other_settings(config: Config, found: RecordedRun) -> str:
+    """`batch_size = 10, not 5`: what the results of a run depend on and is not as wanted; the rounds do not count."""
     wanted, there = config.to_dict(), found.config.to_dict()
     changed = sorted({*presets.differences(wanted, there), *(["seed"] if config.seed != found.config.seed else [])})
-    listed = [
+    return "; ".join(
         f"{key} = {dotted.lookup(there, key)}, not {dotted.lookup(wanted, key)}" for key in changed if key != "rounds"
-    ]
-    if listed:
-        raise ConfigError(
-            f"{found.out} holds a run with other settings ({'; '.join(listed)}); choose another --out, or remove that "
-            "directory"
-        )
+    )
 
 
 def _with_callbacks(folder: Path, arguments: argparse.Namespace, run: Callable[[list[Callback]], Any]) -> RecordedRun:

@@ -125,6 +125,26 @@ def test_compare_repeats_nothing_and_resumes(fedasd: Fedasd, monkeypatch: pytest
     assert "other settings (batch_size = 10, not 5)" in err
 
 
+def test_a_further_method_extends_the_comparison(fedasd: Fedasd) -> None:
+    words = ("compare", "quickstart", *SMALL_SETTINGS, "executor=serial", "--out", "both", "--quiet")
+    fedasd(*words)
+    code, out, err = fedasd(*words, "--methods", "feddyn", "--seeds", "0,1")
+    assert (code, err) == (0, "")
+    assert "with 2 runs that both had before: FedAvg seed 0, FedAvg+ASD seed 0" in out.splitlines()
+    rows = {line.split()[0]: line.split()[1] for line in out.splitlines() if line.startswith("Fed")}
+    assert rows == {"FedDyn": "2", "FedAvg": "1", "FedAvg+ASD": "1"}  # seeds
+    assert "FedAvg+ASD" in Path("both/compare.txt").read_text()
+    page = Path("both/report.html").read_text()
+    assert all(f">{label}</th>" in page for label in rows)
+
+    fedasd("run", "quickstart", *SMALL_SETTINGS, "batch_size=5", "seed=3", "--out", "both/other", "--quiet")
+    shutil.copytree("both/feddyn-seed0", "both/copy")
+    code, out, err = fedasd(*words)
+    assert "with 2 runs that both had before: FedDyn seed 0, FedDyn seed 1" in out.splitlines()
+    assert "fedasd: both/other is left out: it has other settings (batch_size = 5, not 10)" in err
+    assert "it counts once" in err
+
+
 def test_sweep_runs_every_combination(fedasd: Fedasd) -> None:
     over = ("--over", "asd.weight=1,10", "--over", "method=fedavg+asd,feddyn+asd")
     code, out, _ = fedasd("sweep", "quickstart", *over, *SMALL_SETTINGS, "--out", "grid", "--quiet")
