@@ -15,7 +15,8 @@ from ..config import Config
 from ..report.results_tables import paper_text, results_table
 from ..report.run_discovery import find_runs, without_repeats
 from ..simulation.storage.recorded_run import RecordedRun
-from .execution import across_ranks, announce, complete_run, list_runs, other_settings
+from .dry_run import list_runs
+from .execution import across_ranks, announce, complete_run, other_settings
 from .options import (
     add_run_options,
     add_settings,
@@ -41,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--methods", metavar="A,B", help=_METHODS_HELP)
     parser.add_argument("--seeds", metavar="0,1", help="comma-separated (default: the preset's seed)")
     parser.add_argument("--out", metavar="DIR", help="contains a directory per run (default: runs/PRESET-compare)")
-    parser.add_argument("--dry-run", action="store_true", help="list the runs and their rounds; run nothing")
+    parser.add_argument("--dry-run", action="store_true", help="list the runs and how long they would take")
     add_run_options(parser)
     parser.set_defaults(function=run)
 
@@ -58,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     planned = [(config, out / f"{config.method}-seed{config.seed}") for config in configs]
     if arguments.dry_run:
-        list_runs(planned)
+        list_runs(planned, arguments)
         return 0
     runs = []
     for number, (config, folder) in enumerate(planned, 1):

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 from .. import presets
 from ..callbacks import Callback, Progress, TensorBoard, WandB
 from ..common import dotted
-from ..common.formatting import plural
 from ..common.schema import ConfigError
 from ..config import Config
 from ..simulation import SimulationError, resume, simulate
@@ -67,18 +66,6 @@ def announce(number: int, total: int, what: str, seed: int, arguments: argparse.
     """`[2/4] FedAvg+ASD, seed 1`: which run of how many."""
     if not arguments.quiet:
         print(f"[{number}/{total}] {what}, seed {seed}", file=sys.stderr, flush=True)
-
-
-def list_runs(planned: Sequence[tuple[Config, Path]]) -> None:
-    """What --dry-run shows: every run with its rounds; an existing run with other settings is an error."""
-    for config, folder in planned:
-        done = ""
-        if (folder / "config.yaml").exists():
-            found = read_run(folder)
-            check_same_settings(config, found)
-            done = f" ({found.rounds} done)"
-        print(f"{folder}  {config.rounds} rounds{done}")
-    print(f"{plural(len(planned), 'run')}, {plural(sum(config.rounds for config, _ in planned), 'round')}")
 
 
 def start_run(config: Config, folder: Path, arguments: argparse.Namespace) -> RecordedRun:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import signal
 import sys
@@ -70,6 +71,16 @@ def test_the_plan_runs_nothing(fedasd: Fedasd, tmp_path: Path) -> None:
     assert code == 0
     assert "local steps" in out
     assert "memory in all" in out
+    assert re.search(r"^  time: a round +[\d.]+ s, (stacked, \d+ clients|one client) at a time$", out, re.MULTILINE)
+    assert re.search(r"^  time: an evaluation +[\d.e-]+ s, 30 of them$", out, re.MULTILINE)
+    assert re.search(r"^  time in all +about [\d.]+ (s|min) on this machine", out, re.MULTILINE)
+    _, out, _ = fedasd("run", "quickstart", "--dry-run", "executor=stacked", "clients_at_once=4")
+    assert "s, stacked, 4 clients at a time" in out
+    _, out, _ = fedasd("run", "quickstart", "--dry-run", "executor=processes", "workers=3")
+    assert "s, 3 workers, one client at a time" in out
+    assert "time: start of workers" in out
+    _, out, _ = fedasd("run", "quickstart", "--dry-run", "optimizer.lr=1e30", "optimizer.clip_norm=null")
+    assert "unknown: no client of the first rounds could be trained" in out
     assert list(tmp_path.iterdir()) == []
 
 
@@ -161,19 +172,22 @@ def test_several_runs_are_listed_counted_and_announced(fedasd: Fedasd, tmp_path:
     words = ("compare", "quickstart", *SMALL_SETTINGS, "--methods", "fedavg", "--seeds", "0,1", "--out", "few")
     code, out, _ = fedasd(*words, "--dry-run")
     assert code == 0
-    assert out.splitlines() == ["few/fedavg-seed0  2 rounds", "few/fedavg-seed1  2 rounds", "2 runs, 4 rounds"]
+    assert out.splitlines()[:2] == ["few/fedavg-seed0  2 rounds", "few/fedavg-seed1  2 rounds"]
+    assert re.fullmatch(r"2 runs, 4 rounds, about [\d.]+ s on this machine", out.splitlines()[2])
     assert not list(tmp_path.iterdir())
     _, _, err = fedasd(*words)
     announced = [line for line in err.splitlines() if line.startswith("[")]
     assert announced == ["[1/2] FedAvg, seed 0", "[2/2] FedAvg, seed 1"]
     assert err.splitlines()[1] == "fedasd: quickstart fedavg: loading data, measuring executors"
-    assert fedasd(*words, "--dry-run")[1].splitlines()[0] == "few/fedavg-seed0  2 rounds (2 done)"
+    done = fedasd(*words, "--dry-run")[1].splitlines()
+    assert (done[0], done[2]) == ("few/fedavg-seed0  2 rounds (2 done)", "2 runs, 4 rounds, all of them finished")
     code, _, err = fedasd(*words, "batch_size=5", "--dry-run")
     assert (code, "batch_size = 10, not 5" in err) == (2, True)
 
     over = ("sweep", "quickstart", *SMALL_SETTINGS, "--over", "asd.weight=1,10", "--out", "grid")
     _, out, _ = fedasd(*over, "--dry-run")
-    assert out.splitlines() == [f"grid/asd.weight={w}-seed0  2 rounds" for w in (1, 10)] + ["2 runs, 4 rounds"]
+    assert out.splitlines()[:2] == [f"grid/asd.weight={w}-seed0  2 rounds" for w in (1, 10)]
+    assert out.splitlines()[2].startswith("2 runs, 4 rounds, about ")
     assert "[2/2] asd.weight=10, seed 0" in fedasd(*over)[2].splitlines()
 
 
