@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..common.formatting import format_bytes
 from ..common.plotting import save_figure
 from ..common.progress import ProgressDisplay
 from ..common.table import Table
@@ -12,7 +13,6 @@ from ..data import data_directory, get, list_datasets, load_dataset
 from ..data.availability import status
 from ..data.catalogue import find_entry
 from ..report.label_distribution import describe_skew, label_counts, label_distribution_figure
-from ..simulation.resource_estimate import human
 from .options import add_data_dir, add_settings, configuration
 
 _MAX_CLIENTS = 10_000  # in a plot; of a larger population, evenly spaced ones
@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def show_list(arguments: argparse.Namespace) -> int:
     rows = [
-        [s.name, human(s.size) if s.size else "yes" if s.present else "no", s.description]
+        [s.name, format_bytes(s.size) if s.size else "yes" if s.present else "no", s.description]
         for s in list_datasets(arguments.data_dir)
     ]
     widths = [max(len(row[i]) for row in rows) for i in range(2)]

@@ -133,8 +133,8 @@ def _with_callbacks(folder: Path, arguments: argparse.Namespace, run: Callable[[
     callbacks: list[Callback] = [] if arguments.quiet else [progress]
     if arguments.tensorboard:
         callbacks.append(TensorBoard())
-    if arguments.wandb:
-        callbacks.append(WandB())
+    if arguments.wandb or arguments.wandb_project or arguments.wandb_entity:
+        callbacks.append(WandB(arguments.wandb_project, arguments.wandb_entity))
     try:
         run(callbacks)
     finally:

@@ -37,6 +37,10 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="show no progress, only the summary")
     parser.add_argument("--tensorboard", action="store_true", help="write metrics for TensorBoard")
     parser.add_argument("--wandb", action="store_true", help="send metrics to Weights & Biases")
+    project = "the project there, implies --wandb (default: WANDB_PROJECT, else fedasd)"
+    parser.add_argument("--wandb-project", metavar="NAME", help=project)
+    entity = "the user or team there, implies --wandb (default: WANDB_ENTITY, else your own)"
+    parser.add_argument("--wandb-entity", metavar="NAME", help=entity)
 
 
 def configuration(arguments: argparse.Namespace, **changes: Any) -> Config:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def status(name: str, data_dir: str | Path | None = None) -> Status:
             present = False
         else:
             present, size = True, open_files(where).nbytes
-    how = f"fedasd data get {name} --data-dir {folder}" if entry.downloads else entry.advice
+    how = f"fedasd data get {name} --data-dir {shlex.quote(str(folder))}" if entry.downloads else entry.advice
     return Status(name, entry.description, entry.licence, present, where, size, how)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,7 +77,7 @@ class DatasetEntry:
         addresses = "".join(f"\n    {file.url}" for file in self.files())
         folder = (data_dir / self.files()[0].path).parent
         return (
-            f"Download it with\n    fedasd data get {self.name} --data-dir {data_dir}\n"
+            f"Download it with\n    fedasd data get {self.name} --data-dir {shlex.quote(str(data_dir))}\n"
             f"or put the published files into {folder}:{addresses}"
         )
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shlex
 import time
 from collections.abc import Mapping
 from datetime import datetime, timezone
@@ -41,6 +42,10 @@ class RunDirectory:
     @property
     def clients(self) -> Path:
         return self.path / "clients"
+
+    @property
+    def _resume_command(self) -> str:
+        return shlex.join(["fedasd", "resume", str(self.path)])
 
     def __enter__(self) -> RunDirectory:
         try:
@@ -86,7 +91,7 @@ class RunDirectory:
     def refuse_a_run(self) -> None:
         if self.holds_a_run():
             raise SimulationError(
-                f"{self.path} holds a run already; continue it with `fedasd resume {self.path}`, or choose another "
+                f"{self.path} holds a run already; continue it with `{self._resume_command}`, or choose another "
                 "directory"
             )
 
@@ -179,7 +184,7 @@ class RunDirectory:
     def _cannot_write(self, name: str, error: OSError) -> SimulationError:
         return SimulationError(
             f"cannot write {self.path / name}: {error.strerror}; nothing that was saved is harmed: when it can be "
-            f"written again, continue with `fedasd resume {self.path}`"
+            f"written again, continue with `{self._resume_command}`"
         )
 
 
