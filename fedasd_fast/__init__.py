@@ -12,6 +12,7 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from . import algorithms, callbacks, data, presets
+    from .api import resume, simulate
     from .config import Config
     from .kernels.loader import build_info
     from .loss import reference
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from .loss.module import ASDLoss
     from .loss.teacher_cache import TeacherCache
     from .simulation.result import Result
-    from .simulation.simulate import resume, simulate
 
 _SUBMODULES = {
     "algorithms": ".algorithms",
@@ -39,8 +39,8 @@ _DEFINED_IN = {
     "asd_objective": ".loss.functional",
     "build_info": ".kernels.loader",
     "label_prior": ".loss.label_prior",
-    "resume": ".simulation",
-    "simulate": ".simulation",
+    "resume": ".api",
+    "simulate": ".api",
 }
 
 __all__ = [

@@ -18,6 +18,7 @@ from fedasd_fast.cli import outputs
 from fedasd_fast.cli.sweep import directory_name, parse_axis
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config
+from fedasd_fast.report.run_outputs import summary
 from fedasd_fast.simulation.storage.recorded_run import RecordedRun
 
 from .conftest import SMALL_SETTINGS, Fedasd
@@ -239,8 +240,8 @@ def test_failed_clients_are_counted_in_the_summary(tmp_path: Path) -> None:
         for r in (1, 2, 3)
     ]
     run = RecordedRun("FedAvg", Config(rounds=3), rows, tmp_path)
-    assert "  warning   2 of 14 client updates failed and were left out, in 2 rounds" in outputs.summary(run, None)
-    assert "warning" not in outputs.summary(RecordedRun("FedAvg", Config(rounds=3), rows[:1], tmp_path), None)
+    assert "  warning   2 of 14 client updates failed and were left out, in 2 rounds" in summary(run, None)
+    assert "warning" not in summary(RecordedRun("FedAvg", Config(rounds=3), rows[:1], tmp_path), None)
 
 
 def test_a_run_without_matplotlib_is_a_run(
