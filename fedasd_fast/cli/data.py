@@ -90,11 +90,10 @@ def download(arguments: argparse.Namespace) -> int:
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Reads every file and compares published checksums; exits with 1 if a dataset is damaged or incomplete."""
+    """Reads every file and compares published checksums; exits with 2 if a dataset is damaged or incomplete."""
     there = [s.name for s in list_datasets(arguments.data_dir) if (s.present or s.lacks) and s.name != "synthetic"]
     for name in arguments.names:
         find_entry(name)
-    print_folder(arguments)
     rows, problems, display = [], [], ProgressDisplay()
     for name in arguments.names or there:
         try:
@@ -109,10 +108,11 @@ def check(arguments: argparse.Namespace) -> int:
         rows.append([name, f"{found.train:,}", f"{found.test:,}", str(found.num_classes), shape, how])
         problems += [f"fedasd: {name}: {notice}" for notice in found.notices]
     if rows:
+        print_folder(arguments)
         Table(["dataset", "training", "test", "classes", "shape", "verified"], rows).show()
     for line in problems:
         print(line, file=sys.stderr)
-    return 0 if len(rows) == len(arguments.names or there) else 1
+    return 0 if len(rows) == len(arguments.names or there) else 2
 
 
 def plot_partition(arguments: argparse.Namespace) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from ..simulation.distributed.process_group import started_by_torchrun
 from ..simulation.resource_estimate import check_resources
 from ..simulation.storage.recorded_run import read_run
 from ..simulation.time_estimate import TimeEstimate, estimate_time
-from .execution import check_same_settings
+from .execution import check_same_settings, say
 
 _UNTRAINED = "unknown: no client of the first rounds could be trained"
 _LABEL_WIDTH = len("memory: largest client")
@@ -28,6 +27,7 @@ _TORCHRUN = "not measured under torchrun"
 
 def print_resource_estimate(config: Config, arguments: argparse.Namespace) -> None:
     """Steps, memory, disk and time of the run; an error if it cannot fit."""
+    say("loading data", arguments)
     context = build_context(config)
     rows = check_resources(context).rows()
     print(f"{config.name}: {method_label(config.method)}, {common_settings([config])}")
@@ -35,7 +35,7 @@ def print_resource_estimate(config: Config, arguments: argparse.Namespace) -> No
     if started_by_torchrun():
         _print_rows([("time", _TORCHRUN)])
         return
-    _say_measuring(arguments)
+    say("measuring", arguments)
     found = estimate_time(context)
     _print_rows(found.rows(config) if found else [("time", _UNTRAINED)])
 
@@ -70,7 +70,7 @@ def _time_left(configs: Sequence[Config], done: Sequence[int], arguments: argpar
             continue
         key = timing_key(config)
         if key not in measured:
-            _say_measuring(arguments)
+            say(f"{config.name} {config.method}: loading data, measuring", arguments)
             try:
                 measured[key] = estimate_time(build_context(config))
             except DatasetNotFound as error:
@@ -80,8 +80,3 @@ def _time_left(configs: Sequence[Config], done: Sequence[int], arguments: argpar
             return f"time {_UNTRAINED}"
         seconds += found.timing.seconds(config, config.rounds, begun)
     return f"about {format_duration(seconds)} on this machine" if seconds else "all of them finished"
-
-
-def _say_measuring(arguments: argparse.Namespace) -> None:
-    if not arguments.quiet:
-        print("fedasd: measuring", file=sys.stderr, flush=True)

@@ -68,11 +68,16 @@ def announce(number: int, total: int, what: str, seed: int, arguments: argparse.
         print(f"[{number}/{total}] {what}, seed {seed}", file=sys.stderr, flush=True)
 
 
+def say(text: str, arguments: argparse.Namespace) -> None:
+    """What begins now and may take a while, said before it does."""
+    if not arguments.quiet:
+        print(f"fedasd: {text}", file=sys.stderr, flush=True)
+
+
 def start_run(config: Config, folder: Path, arguments: argparse.Namespace) -> RecordedRun:
     config = config.replace(out=str(folder))
-    if not arguments.quiet:
-        measuring = ", measuring executors" if config.executor == "auto" else ""
-        print(f"fedasd: {config.name} {config.method}: loading data{measuring}", file=sys.stderr, flush=True)
+    measuring = ", measuring executors" if config.executor == "auto" else ""
+    say(f"{config.name} {config.method}: loading data{measuring}", arguments)
     return _with_callbacks(folder, arguments, lambda callbacks: simulate(config, callbacks=callbacks))
 
 
@@ -82,6 +87,7 @@ def resume_run(
     def call(callbacks: list[Callback]) -> None:
         resume(folder, changes, callbacks=callbacks, trust_code=trust_code)
 
+    say(f"{folder}: loading data and the last checkpoint", arguments)
     return _with_callbacks(folder, arguments, call)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..common.schema import ConfigError
 from .archives import Files, open_files
 from .catalogue import DatasetEntry, find_entry
 from .digits import read_digits
@@ -38,12 +39,13 @@ def verify(name: str, data_dir: str | Path | None = None, progress: Report = lam
     entry, folder = find_entry(name), data_directory(data_dir)
     if name == "digits":
         return _verified(entry, read_digits(), 0)
+    if entry.read is None:
+        raise ConfigError(f"{name} has no files to check. {entry.advice}")
     where = entry.find(folder)
     if lacks := entry.missing(where):
         raise DataError(f"{name} is incomplete: {where} lacks {', '.join(lacks)}; {_remedy(entry)}")
     files = open_files(where)
     checksums = _compare(entry, files, progress)
-    assert entry.read is not None
 
     def report(done: int, total: int) -> None:
         progress(f"{name}: reading", done, total)

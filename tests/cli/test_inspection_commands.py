@@ -66,12 +66,12 @@ def test_incomplete_and_damaged_data_are_told_apart(fedasd: Fedasd, tmp_path: Pa
     (datasets,) = [line for line in report.splitlines() if " datasets " in line]
     assert "cifar100" not in datasets
     code, out, err = fedasd("data", "check")
-    assert code == 1
+    assert code == 2
     assert out.splitlines()[-1].split()[:3] == ["digits", "1,442", "355"]  # the others are checked all the same
     assert f"fedasd: cifar100 is incomplete: {lacks}" in err
     assert "femnist.npz" in err
     code, _, err = fedasd("data", "check", "mnist")
-    assert (code, "mnist was not found" in err) == (1, True)
+    assert (code, "mnist was not found" in err) == (2, True)
 
 
 def test_a_partition_is_drawn(fedasd: Fedasd) -> None:

@@ -19,6 +19,7 @@ from fedasd_fast.cli.sweep import directory_name, parse_axis
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config
 from fedasd_fast.report.run_outputs import summary
+from fedasd_fast.simulation import context
 from fedasd_fast.simulation.storage.recorded_run import RecordedRun
 
 from .conftest import SMALL_SETTINGS, Fedasd
@@ -190,6 +191,31 @@ def test_several_runs_are_listed_counted_and_announced(fedasd: Fedasd, tmp_path:
     assert out.splitlines()[:2] == [f"grid/asd.weight={w}-seed0  2 rounds" for w in (1, 10)]
     assert out.splitlines()[2].startswith("2 runs, 4 rounds, about ")
     assert "[2/2] asd.weight=10, seed 0" in fedasd(*over)[2].splitlines()
+
+
+def test_loading_is_announced_before_it_begins(
+    fedasd: Fedasd, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said: list[str] = []
+    real = context.federate
+
+    def federate(*arguments: Any, **keywords: Any) -> Any:
+        said.append(capsys.readouterr().err)
+        return real(*arguments, **keywords)
+
+    monkeypatch.setattr(context, "federate", federate)
+    words = ("quickstart", *SMALL_SETTINGS, "--out", "here")
+    for command in (
+        ("run", *words, "--dry-run"),
+        ("run", *words),
+        ("resume", "here", "rounds=3"),
+        ("analyse", "here", "--only", "drift"),
+        ("compare", "quickstart", *SMALL_SETTINGS, "--methods", "fedavg", "--out", "both", "--dry-run"),
+        ("compare", "quickstart", *SMALL_SETTINGS, "--methods", "fedavg", "--out", "both"),
+    ):
+        said.clear()
+        assert fedasd(*command)[0] == 0, command
+        assert "loading data" in said[0], command
 
 
 def test_what_is_given_twice_counts_once(fedasd: Fedasd) -> None:
