@@ -20,8 +20,10 @@ def test_bad_durations_are_refused(text: str) -> None:
 
 
 def test_durations_are_formatted() -> None:
-    assert [format_duration(value) for value in (0.36, 5, 600, 9000, 400000)] == [
+    assert [format_duration(value) for value in (0.023, 0.36, 1, 5, 600, 9000, 400000)] == [
+        "0.02 s",
         "0.4 s",
+        "1 s",
         "5 s",
         "10 min",
         "2.5 h",
