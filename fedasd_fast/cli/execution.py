@@ -14,6 +14,7 @@ from typing import Any
 from .. import presets
 from ..callbacks import Callback, Progress, TensorBoard, WandB
 from ..common import dotted
+from ..common.code_trust import require_trust
 from ..common.schema import ConfigError
 from ..config import Config
 from ..simulation import SimulationError, resume, simulate
@@ -72,6 +73,19 @@ def say(text: str, arguments: argparse.Namespace) -> None:
     """What begins now and may take a while, said before it does."""
     if not arguments.quiet:
         print(f"fedasd: {text}", file=sys.stderr, flush=True)
+
+
+def trusted_config(
+    folder: Path, arguments: argparse.Namespace, changes: Mapping[str, Any] | None = None
+) -> Config | None:
+    """Of a run directory; refuses code that it names before a word is said.  None: what is wrong with it is told by
+    whoever loads the run."""
+    try:
+        config = read_run(folder).config
+    except (ConfigError, OSError, ValueError):
+        return None
+    require_trust(folder, config.named_code(changes), trusted=arguments.trust_code)
+    return config
 
 
 def start_run(config: Config, folder: Path, arguments: argparse.Namespace) -> RecordedRun:
