@@ -164,7 +164,7 @@ def _new_axes(legend_rows: int, title: str, height: float = AXES_HEIGHT) -> tupl
     below, above = 0.6 + LEGEND_ROW_HEIGHT * legend_rows + 0.1, 0.42
     total = below + height + above
     figure = new_figure(FIGURE_WIDTH, total)
-    axes = figure.add_axes((0.13, below / total, 0.82, height / total))
+    axes = figure.add_axes((0.16, below / total, 0.79, height / total))  # room for ticks like 1.250
     style_axes(axes)
     figure.text(0.015, 1 - 0.24 / total, title, fontsize=11, weight="bold", parse_math=False)
     return figure, axes

@@ -417,3 +417,12 @@ def test_a_long_name_stays_inside_the_picture() -> None:
     box = legend.get_window_extent()
     assert 0 <= box.x0 < box.x1 <= figure.bbox.width
     assert 0 <= box.y0 < box.y1 < figure.axes[0].get_window_extent().y0
+
+
+def test_the_name_of_an_axis_stays_inside_beside_long_ticks() -> None:
+    run = synthetic_run(accuracies={9: 1.06, 10: 1.26})
+    figure = rounds_figure([run], accuracies, title="", ylabel="loss")
+    figure.canvas.draw()
+    ticks = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert max(map(len, ticks)) == 5
+    assert figure.axes[0].yaxis.label.get_window_extent().x0 >= 0
