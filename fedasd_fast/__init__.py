@@ -12,6 +12,7 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from . import algorithms, callbacks, data, presets
+    from .api import resume, simulate
     from .config import Config
     from .kernels.loader import build_info
     from .loss import reference
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from .loss.row_numbers import with_rows
     from .loss.teacher_cache import TeacherCache
     from .simulation.result import Result
-    from .simulation.simulate import resume, simulate
 
 _SUBMODULES = {
     "algorithms": ".algorithms",
@@ -42,8 +42,8 @@ _DEFINED_IN = {
     "asd_objective": ".loss.functional",
     "build_info": ".kernels.loader",
     "label_prior": ".loss.label_prior",
-    "resume": ".simulation",
-    "simulate": ".simulation",
+    "resume": ".api",
+    "simulate": ".api",
     "with_rows": ".loss.row_numbers",
 }
 

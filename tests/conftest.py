@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import fedasd_fast as fa
+from fedasd_fast.algorithms import registry
 from fedasd_fast.kernels import loader
 
 CAPABILITIES = ("avx512", "avx2", "generic")
@@ -74,6 +75,12 @@ def reference_loss_and_grad(batch: Batch, asd_weight: float, dtype: torch.dtype 
     )
     (gradient,) = torch.autograd.grad(loss.sum(), student)
     return loss.detach(), gradient
+
+
+@pytest.fixture(autouse=True)
+def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method that a test registers, or a document that it runs, is gone when the next test begins."""
+    monkeypatch.setattr(registry, "_methods", dict(registry._methods))
 
 
 @pytest.fixture(params=CAPABILITIES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,11 @@ def test_guide(guide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     names: dict[str, Any] = {"__name__": "guide"}
     ran = 0
     for language, block in re.findall(r"```(python|bash)\n(.*?)```", guide.read_text(), re.DOTALL):
+        if name := re.match(r"# (\w+\.py)\n", block):  # a file that the reader saves
+            (tmp_path / name[1]).write_text(block)
+            monkeypatch.syspath_prepend(tmp_path)
+            monkeypatch.delitem(sys.modules, Path(name[1]).stem, raising=False)
+            continue
         if language == "python":
             exec(compile(block, guide.name, "exec", dont_inherit=True), names)
             ran += 1

@@ -18,7 +18,7 @@ import fedasd_fast
 ROOT = Path(fedasd_fast.__file__).parent
 # What may import what: each layer only itself and those after it.
 LAYERS = [
-    {"cli", "__main__"},
+    {"cli", "__main__", "api"},
     {"report"},
     {"reproduce"},
     {"analysis"},

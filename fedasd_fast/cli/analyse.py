@@ -15,6 +15,7 @@ from ..common.progress import ProgressDisplay
 from ..common.schema import ConfigError
 from ..config import parse_overrides
 from ..simulation.system.threads import choose_threads, threads
+from .execution import say, trusted_config
 from .options import add_trust_code, split_words
 from .outputs import save_plot
 
@@ -57,6 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     # All options are checked before any work is done.
     options = {name: registry.analysis_keywords(name, common, own.get(name, {})) for name in names}
     folder = Path(arguments.folder)
+    trusted_config(folder, arguments)
+    say(f"{folder}: loading data and the last checkpoint", arguments)
     loaded = load_run(folder, trust_code=arguments.trust_code)
     # Small models are many times slower on several threads, above all where other work goes on.
     number = choose_threads(wanted_threads, loaded.context.step_flops)

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from .. import presets
 from ..common.files import write_atomically
-from ..common.formatting import method_label
+from ..common.formatting import method_label, plural
 from ..common.schema import ConfigError
 from ..config import Config
 from ..report.results_tables import paper_text, results_table
+from ..report.run_discovery import find_runs, without_repeats
 from ..simulation.storage.recorded_run import RecordedRun
-from .execution import across_ranks, announce, complete_run, list_runs
-from .options import add_run_options, add_settings, configuration, each_once, parse_seeds, split_words
+from .dry_run import list_runs
+from .execution import across_ranks, announce, complete_run, other_settings
+from .options import (
+    add_run_options,
+    add_settings,
+    configuration,
+    each_once,
+    parse_seeds,
+    read_configuration,
+    split_words,
+)
 from .outputs import print_failures, save_accuracy_plot, write_page
 
 _METHODS_HELP = (
@@ -23,13 +35,14 @@ _METHODS_HELP = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Runs several methods with the same settings.  Finished runs are not repeated, interrupted ones are resumed."
+        "Runs several methods with the same settings.  Finished runs are not repeated, interrupted ones are resumed.  "
+        "Runs of other methods and seeds with these settings that DIR has already are shown beside the new ones."
     )
     add_settings(parser)
     parser.add_argument("--methods", metavar="A,B", help=_METHODS_HELP)
     parser.add_argument("--seeds", metavar="0,1", help="comma-separated (default: the preset's seed)")
     parser.add_argument("--out", metavar="DIR", help="contains a directory per run (default: runs/PRESET-compare)")
-    parser.add_argument("--dry-run", action="store_true", help="list the runs and their rounds; run nothing")
+    parser.add_argument("--dry-run", action="store_true", help="list the runs and how long they would take")
     add_run_options(parser)
     parser.set_defaults(function=run)
 
@@ -46,14 +59,35 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     planned = [(config, out / f"{config.method}-seed{config.seed}") for config in configs]
     if arguments.dry_run:
-        list_runs(planned)
+        list_runs(planned, arguments)
         return 0
     runs = []
     for number, (config, folder) in enumerate(planned, 1):
         announce(number, len(planned), method_label(config.method), config.seed, arguments)
         runs.append(complete_run(config, folder, arguments))
-    show_comparison(runs, out)
+    show_comparison(with_other_runs(arguments, out, runs), out)
     return 0
+
+
+def with_other_runs(arguments: argparse.Namespace, out: Path, runs: Sequence[RecordedRun]) -> list[RecordedRun]:
+    """And those of other methods and seeds that the directory had before, if their settings are the same."""
+    own = {run.out.resolve() for run in runs if run.out}
+    others = []
+    for run in find_runs([out])[0]:
+        if run.out is None or run.out.resolve() in own:
+            continue
+        same, _ = read_configuration(arguments, method=run.config.method, seed=run.config.seed)
+        if differs := other_settings(same, run):
+            print(f"fedasd: {run.out} is left out: it has other settings ({differs})", file=sys.stderr)
+        else:
+            others.append(run)
+    others.sort(key=lambda run: (run.config.method, run.config.seed))
+    shown, repeated = without_repeats([*runs, *others])
+    for line in repeated:
+        print(f"fedasd: {line}", file=sys.stderr)
+    if names := [f"{run.label} seed {run.config.seed}" for run in shown if run in others]:
+        print(f"with {plural(len(names), 'run')} that {out} had before: {', '.join(names)}")
+    return shown
 
 
 def methods_to_compare(text: str | None, config: Config) -> list[str]:

@@ -154,8 +154,12 @@ def _tested(what: str, test: Callable[[], str]) -> Finding:
 
 
 def _data(data_dir: str | None) -> Iterator[Finding]:
-    found = [s for s in list_datasets(data_dir) if s.present]
+    known = list_datasets(data_dir)
     folder = data_directory(data_dir)
     missing = "" if folder.is_dir() else "does not exist; `fedasd data get NAME` creates it; "
     yield Finding("note" if missing else "ok", "data directory", f"{folder} ({missing}--data-dir or FEDASD_DATA)")
-    yield Finding("ok", "datasets", ", ".join(s.name for s in found) + "; others: fedasd data list")
+    present = [f"{s.name} ({s.part})" if s.part else s.name for s in known if s.present]
+    yield Finding("ok", "datasets", f"{', '.join(present)}; others: fedasd data list")
+    for s in known:
+        if s.lacks:
+            yield Finding("note", s.name, f"incomplete: {s.where} lacks {', '.join(s.lacks)}")

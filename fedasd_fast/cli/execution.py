@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from .. import presets
 from ..callbacks import Callback, Progress, TensorBoard, WandB
 from ..common import dotted
-from ..common.formatting import plural
+from ..common.code_trust import require_trust
 from ..common.schema import ConfigError
 from ..config import Config
 from ..simulation import SimulationError, resume, simulate
@@ -69,23 +69,29 @@ def announce(number: int, total: int, what: str, seed: int, arguments: argparse.
         print(f"[{number}/{total}] {what}, seed {seed}", file=sys.stderr, flush=True)
 
 
-def list_runs(planned: Sequence[tuple[Config, Path]]) -> None:
-    """What --dry-run shows: every run with its rounds; an existing run with other settings is an error."""
-    for config, folder in planned:
-        done = ""
-        if (folder / "config.yaml").exists():
-            found = read_run(folder)
-            check_same_settings(config, found)
-            done = f" ({found.rounds} done)"
-        print(f"{folder}  {config.rounds} rounds{done}")
-    print(f"{plural(len(planned), 'run')}, {plural(sum(config.rounds for config, _ in planned), 'round')}")
+def say(text: str, arguments: argparse.Namespace) -> None:
+    """What begins now and may take a while, said before it does."""
+    if not arguments.quiet:
+        print(f"fedasd: {text}", file=sys.stderr, flush=True)
+
+
+def trusted_config(
+    folder: Path, arguments: argparse.Namespace, changes: Mapping[str, Any] | None = None
+) -> Config | None:
+    """Of a run directory; refuses code that it names before a word is said.  None: what is wrong with it is told by
+    whoever loads the run."""
+    try:
+        config = read_run(folder).config
+    except (ConfigError, OSError, ValueError):
+        return None
+    require_trust(folder, config.named_code(changes), trusted=arguments.trust_code)
+    return config
 
 
 def start_run(config: Config, folder: Path, arguments: argparse.Namespace) -> RecordedRun:
     config = config.replace(out=str(folder))
-    if not arguments.quiet:
-        measuring = ", measuring executors" if config.executor == "auto" else ""
-        print(f"fedasd: {config.name} {config.method}: loading data{measuring}", file=sys.stderr, flush=True)
+    measuring = ", measuring executors" if config.executor == "auto" else ""
+    say(f"{config.name} {config.method}: loading data{measuring}", arguments)
     return _with_callbacks(folder, arguments, lambda callbacks: simulate(config, callbacks=callbacks))
 
 
@@ -95,6 +101,7 @@ def resume_run(
     def call(callbacks: list[Callback]) -> None:
         resume(folder, changes, callbacks=callbacks, trust_code=trust_code)
 
+    say(f"{folder}: loading data and the last checkpoint", arguments)
     return _with_callbacks(folder, arguments, call)
 
 
@@ -126,16 +133,19 @@ def _tell_ranks(task: _RankTask) -> None:
 
 def check_same_settings(config: Config, found: RecordedRun) -> None:
     """Refuses an existing run that differs from the wanted one in more than its number of rounds."""
+    if differs := other_settings(config, found):
+        raise ConfigError(
+            f"{found.out} holds a run with other settings ({differs}); choose another --out, or remove that directory"
+        )
+
+
+def other_settings(config: Config, found: RecordedRun) -> str:
+    """`batch_size = 10, not 5`: what the results of a run depend on and is not as wanted; the rounds do not count."""
     wanted, there = config.to_dict(), found.config.to_dict()
     changed = sorted({*presets.differences(wanted, there), *(["seed"] if config.seed != found.config.seed else [])})
-    listed = [
+    return "; ".join(
         f"{key} = {dotted.lookup(there, key)}, not {dotted.lookup(wanted, key)}" for key in changed if key != "rounds"
-    ]
-    if listed:
-        raise ConfigError(
-            f"{found.out} holds a run with other settings ({'; '.join(listed)}); choose another --out, or remove that "
-            "directory"
-        )
+    )
 
 
 def _with_callbacks(folder: Path, arguments: argparse.Namespace, run: Callable[[list[Callback]], Any]) -> RecordedRun:
@@ -143,8 +153,8 @@ def _with_callbacks(folder: Path, arguments: argparse.Namespace, run: Callable[[
     callbacks: list[Callback] = [] if arguments.quiet else [progress]
     if arguments.tensorboard:
         callbacks.append(TensorBoard())
-    if arguments.wandb:
-        callbacks.append(WandB())
+    if arguments.wandb or arguments.wandb_project or arguments.wandb_entity:
+        callbacks.append(WandB(arguments.wandb_project, arguments.wandb_entity))
     try:
         run(callbacks)
     finally:

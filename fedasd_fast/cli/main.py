@@ -152,6 +152,7 @@ def _run(argv: Sequence[str] | None) -> int:
         if debug or not _TOO_LARGE.search(f"{type(error).__name__}: {error}"):
             raise
         reason = str(error).splitlines()[0] if str(error) else "out of memory"
+        reason = re.sub(r"^\[enforce fail.*?(you tried to allocate \d+ bytes).*", r"\1", reason)  # torch's own words
         advice = "check clients, batch_size, the sizes of model and data"
         print(f"fedasd: this does not fit into memory ({reason}); {advice}", file=sys.stderr)
         return 2

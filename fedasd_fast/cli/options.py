@@ -37,6 +37,10 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="show no progress, only the summary")
     parser.add_argument("--tensorboard", action="store_true", help="write metrics for TensorBoard")
     parser.add_argument("--wandb", action="store_true", help="send metrics to Weights & Biases")
+    project = "the project there, implies --wandb (default: WANDB_PROJECT, else fedasd)"
+    parser.add_argument("--wandb-project", metavar="NAME", help=project)
+    entity = "the user or team there, implies --wandb (default: WANDB_ENTITY, else your own)"
+    parser.add_argument("--wandb-entity", metavar="NAME", help=entity)
 
 
 def configuration(arguments: argparse.Namespace, **changes: Any) -> Config:
@@ -44,34 +48,41 @@ def configuration(arguments: argparse.Namespace, **changes: Any) -> Config:
 
     Code that a file names is refused without --trust-code; commands that lack the option run no code.
     """
+    config, overrides = read_configuration(arguments, **changes)
+    file = _configuration_file(arguments)
+    if file is not None:
+        if not hasattr(arguments, "trust_code"):
+            return config
+        require_trust(file, config.named_code(overrides), trusted=arguments.trust_code)
+    config.create_method()  # which is imported: it may not be one, or not take its arguments
+    return config
+
+
+def read_configuration(arguments: argparse.Namespace, **changes: Any) -> tuple[Config, dict[str, Any]]:
+    """The same without a check of the code that it names, none of which is imported; and what was changed."""
     if arguments.data_dir:
         changes["data_dir"] = arguments.data_dir
     overrides = merge(parse_overrides(arguments.settings), dotted.nest(changes))
-    file = Path(arguments.preset)
-    if file.suffix not in (".yaml", ".yml"):
-        return _with_method(presets.load(arguments.preset, overrides))
+    file = _configuration_file(arguments)
+    if file is None:
+        return presets.load(arguments.preset, overrides), overrides
     if not file.is_file():
         raise ConfigError(f"there is no file {file}; `fedasd presets` lists the presets, which need no file")
     values = safe_yaml.load(read_bounded(file, safe_yaml.MAX_BYTES), str(file))
     if (base := _base(values, file)) is not None:
         own = {"name": file.stem, **{key: value for key, value in values.items() if key != "base"}}
-        config = presets.load(base, merge(own, overrides))
-    else:
-        saved = (file.parent / "metrics.jsonl").is_file()  # by a run, perhaps of an older version
-        config = from_saved_yaml(file) if saved else from_yaml(file)
-        if config.name == Config.name:
-            config = config.replace(name=file.stem)
-        config = config.replace(**overrides)
-    if not hasattr(arguments, "trust_code"):
-        return config
-    require_trust(file, config.named_code(overrides), trusted=arguments.trust_code)
-    return _with_method(config)
+        return presets.load(base, merge(own, overrides)), overrides
+    saved = (file.parent / "metrics.jsonl").is_file()  # by a run, perhaps of an older version
+    config = from_saved_yaml(file) if saved else from_yaml(file)
+    if config.name == Config.name:
+        config = config.replace(name=file.stem)
+    return config.replace(**overrides), overrides
 
 
-def _with_method(config: Config) -> Config:
-    """The same, checked: a method that is imported may not be one, or not take its arguments."""
-    config.create_method()
-    return config
+def _configuration_file(arguments: argparse.Namespace) -> Path | None:
+    """None: it is a preset that is named."""
+    file = Path(arguments.preset)
+    return file if file.suffix in (".yaml", ".yml") else None
 
 
 def _base(values: Any, file: Path) -> str | None:

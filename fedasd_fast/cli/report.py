@@ -39,9 +39,12 @@ def run(arguments: argparse.Namespace) -> int:
         print(
             f"  page      {page.path}, written again every {arguments.watch} s until all runs are finished", flush=True
         )
-    while arguments.watch is not None and not all(run.finished for run in page.runs):
-        time.sleep(arguments.watch)
-        page = write_report(folders, out, **options)
+    try:
+        while arguments.watch is not None and not all(run.finished for run in page.runs):
+            time.sleep(arguments.watch)
+            page = write_report(folders, out, **options)
+    except KeyboardInterrupt:  # the usual end of watching; an open page need not load itself any more
+        page = write_report(folders, out, **{**options, "refresh": None})
     for problem in page.unreadable:
         print(f"fedasd: not shown: {problem}", file=sys.stderr)
     for line in (*page.repeated, *page.bad_lines):

@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ..common import dotted
-from ..common.code_trust import require_trust
 from ..config import Config, parse_overrides
 from ..simulation import resume
 from ..simulation.distributed.process_group import is_main_process
-from ..simulation.storage.recorded_run import read_run
-from .execution import resume_run
+from .execution import resume_run, trusted_config
 from .options import add_run_options
 from .outputs import write_outputs
 
@@ -33,9 +31,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     folder, changes = Path(arguments.folder), parse_overrides(arguments.settings)
     if is_main_process():
-        if changes and not arguments.quiet:
-            config = read_run(folder).config
-            require_trust(folder, config.named_code(changes), trusted=arguments.trust_code)  # before a word is said
+        config = trusted_config(folder, arguments, changes)
+        if config is not None and not arguments.quiet:
             print_changes(config, changes)
         write_outputs(resume_run(folder, arguments, changes, trust_code=arguments.trust_code))
     else:

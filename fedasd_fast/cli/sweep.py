@@ -23,7 +23,8 @@ from ..report.accuracy_plot import common_settings
 from ..report.results_tables import paper_text, results_table
 from ..report.setting_plot import SettingPoint, numeric_axis, setting_figure
 from ..simulation.storage.recorded_run import RecordedRun
-from .execution import across_ranks, announce, complete_run, list_runs
+from .dry_run import list_runs
+from .execution import across_ranks, announce, complete_run
 from .options import add_run_options, add_settings, configuration, each_once, parse_seeds
 from .outputs import print_failures, save_accuracy_plot, save_plot, write_page
 
@@ -40,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--over", action="append", metavar="key=v1,v2", help=over)
     parser.add_argument("--seeds", metavar="0,1", help="comma-separated (default: the preset's seed)")
     parser.add_argument("--out", metavar="DIR", help="contains a directory per run (default: runs/PRESET-sweep)")
-    parser.add_argument("--dry-run", action="store_true", help="list the runs and their rounds; run nothing")
+    parser.add_argument("--dry-run", action="store_true", help="list the runs and how long they would take")
     add_run_options(parser)
     parser.set_defaults(function=run)
 
@@ -61,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     folders = [out / f"{directory_name(point) or config.method}-seed{config.seed}" for point, config in planned]
     if arguments.dry_run:
-        list_runs([(config, folder) for (_, config), folder in zip(planned, folders, strict=True)])
+        list_runs([(config, folder) for (_, config), folder in zip(planned, folders, strict=True)], arguments)
         return 0
     runs: list[RecordedRun] = []
     for (point, config), folder in zip(planned, folders, strict=True):

@@ -10,7 +10,11 @@ _UNIT_SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
 def format_duration(seconds: float) -> str:
-    """`45 s`, `12 min`, `2.5 h`, `3.1 days`."""
+    """`0.02 s`, `0.4 s`, `45 s`, `12 min`, `2.5 h`, `3.1 days`."""
+    if 0 < seconds < 0.1:
+        return f"{seconds:.1g} s"
+    if 0 < seconds < 2:
+        return f"{seconds:.1f}".removesuffix(".0") + " s"
     for unit, size, limit in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172800)):
         if seconds < limit:
             return f"{seconds / size:.{0 if unit != 'h' else 1}f} {unit}"

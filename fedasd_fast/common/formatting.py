@@ -1,4 +1,4 @@
-"""Method names, averaged models and numbers as text."""
+"""Method names, averaged models, numbers and sizes as text."""
 
 from __future__ import annotations
 
@@ -46,6 +46,15 @@ def format_mean(values: Sequence[float | None]) -> str:
 def format_signed(value: float | None) -> str:
     """`+1.25`, or a dash if there is none."""
     return "-" if value is None else f"{value:+.2f}"
+
+
+def format_bytes(size: float) -> str:
+    """`260 B`, `4.9 KB`, `2.0 GB`."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
 
 
 def plural(number: int, noun: str) -> str:

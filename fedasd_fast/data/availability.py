@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,11 +21,14 @@ class Status:
     where: Path | None  # None: absent, or not read from a file
     size: int  # bytes on disk
     how: str  # how to obtain it: a command, or advice
+    lacks: tuple[str, ...] = ()  # what there is too little of; it is not present then
+    part: str = ""  # `20 of 200 classes`, if it is a part of the published one
 
 
 def status(name: str, data_dir: str | Path | None = None) -> Status:
     entry, folder = find_entry(name), data_directory(data_dir)
-    where, size = None, 0
+    where: Path | None = None
+    size, lacks, part = 0, tuple[str, ...](), ""
     if entry.read is None:
         present = name != "digits" or importlib.util.find_spec("sklearn") is not None
     else:
@@ -33,9 +37,10 @@ def status(name: str, data_dir: str | Path | None = None) -> Status:
         except DatasetNotFound:
             present = False
         else:
-            present, size = True, open_files(where).nbytes
-    how = f"fedasd data get {name} --data-dir {folder}" if entry.downloads else entry.advice
-    return Status(name, entry.description, entry.licence, present, where, size, how)
+            lacks, part = tuple(entry.missing(where)), entry.part(where)
+            present, size = not lacks, open_files(where).nbytes
+    how = f"fedasd data get {name} --data-dir {shlex.quote(str(folder))}" if entry.downloads else entry.advice
+    return Status(name, entry.description, entry.licence, present, where, size, how, lacks, part)
 
 
 def list_datasets(data_dir: str | Path | None = None) -> list[Status]:

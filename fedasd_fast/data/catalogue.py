@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..common.schema import ConfigError, nearest
-from .cifar import read_cifar10, read_cifar100
+from .cifar import BATCHES, read_cifar10, read_cifar100
 from .directory import DatasetNotFound
 from .idx import read_idx
-from .imagefolder import FolderOptions, ImageNet100Options, read_imagefolder
+from .imagefolder import TEST_FOLDERS, FolderOptions, ImageNet100Options, read_imagefolder
 from .images import ImageOptions
 from .npz import PathOptions, read_npz
 from .reader import DecodedArrays
-from .tinyimagenet import read_tinyimagenet
+from .tinyimagenet import ANNOTATIONS, read_tinyimagenet
 
 Channels = tuple[float, ...]
 
@@ -45,6 +46,9 @@ class DatasetEntry:
     advice: str = ""  # how to obtain it if it cannot be downloaded
     normalisation: tuple[Channels, Channels] | None = None  # mean and std of each channel, of values in [0, 1]
     published: tuple[int, int] | None = None  # training and test samples
+    required: tuple[tuple[str, ...], ...] = ()  # in its directory: one path of each tuple
+    class_directories: int = 0  # in `train` of its directory; fewer are a part of it, which works
+    unpacked: Mapping[str, str] = field(default_factory=dict)  # MD5 of published files inside the archives
 
     def files(self, variant: str | None = None) -> tuple[Download, ...]:
         if not self.downloads:
@@ -62,13 +66,42 @@ class DatasetEntry:
 
     def find(self, data_dir: Path, path: str | None = None) -> Path:
         candidates = self.candidates(data_dir, path)
-        for candidate in candidates:
-            if candidate.exists():
-                return candidate
+        existing = [candidate for candidate in candidates if candidate.exists()]
+        if existing:  # an archive beside a directory that is not complete is the better one
+            return next((candidate for candidate in existing if not self.missing(candidate)), existing[0])
         if not candidates:
             raise DatasetNotFound(f"the path of {self.name} is not known. {self.advice}")
         looked = "".join(f"\n    {candidate}" for candidate in candidates)
         raise DatasetNotFound(f"{self.name} was not found; looked for{looked}\n{self._remedy(data_dir)}")
+
+    def missing(self, where: Path) -> list[str]:
+        """What a directory or an archive lacks, as far as a glance tells: names and sizes, not contents."""
+        if where.is_dir():
+            return [paths[0] for paths in self.required if not any((where / path).exists() for path in paths)]
+        sizes = {Path(file.path).name: file.size for files in self.downloads.values() for file in files}
+        expected, found = sizes.get(where.name), where.stat().st_size
+        return [f"{expected - found:,} of {expected:,} bytes"] if expected and found < expected else []
+
+    def part(self, where: Path) -> str:
+        """`20 of 200 classes`; empty if it has all of them, or their number is not known."""
+        if not self.class_directories or not (where / "train").is_dir():
+            return ""
+        found = sum(path.is_dir() for path in (where / "train").iterdir())
+        return f"{found} of {self.class_directories} classes" if found != self.class_directories else ""
+
+    def notices(self, arrays: DecodedArrays) -> list[str]:
+        """What is unusual about this copy."""
+        found = len(arrays.train_y), len(arrays.test_y)
+        if not self.published or found == self.published or arrays.notices:
+            return list(arrays.notices)
+        numbers = f"{found[0]} training and {found[1]} test samples"
+        return [f"{numbers}; the published dataset has {self.published[0]} and {self.published[1]}"]
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """The published MD5 by the name of the file, of archives and of what is inside."""
+        archives = {Path(file.path).name: file.md5 for files in self.downloads.values() for file in files}
+        return {**archives, **self.unpacked}
 
     def _remedy(self, data_dir: Path) -> str:
         if not self.downloads:
@@ -76,7 +109,7 @@ class DatasetEntry:
         addresses = "".join(f"\n    {file.url}" for file in self.files())
         folder = (data_dir / self.files()[0].path).parent
         return (
-            f"Download it with\n    fedasd data get {self.name} --data-dir {data_dir}\n"
+            f"Download it with\n    fedasd data get {self.name} --data-dir {shlex.quote(str(data_dir))}\n"
             f"or put the published files into {folder}:{addresses}"
         )
 
@@ -105,7 +138,8 @@ def _idx(folder: str, base: str, published: tuple[tuple[str, int], ...]) -> dict
     """MD5 and size of training images and labels, test images and labels."""
     names = [f"{split}-{kind}-ubyte.gz" for split in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
     files = tuple(Download(f"{folder}/{n}", base + n, *about) for n, about in zip(names, published, strict=True))
-    return dict(read=read_idx, downloads={"idx": files}, published=(60_000, 10_000))
+    required = tuple((n, n.replace("-idx", ".idx"), n[:-3], n[:-3].replace("-idx", ".idx")) for n in names)
+    return dict(read=read_idx, downloads={"idx": files}, published=(60_000, 10_000), required=required)
 
 
 IMAGENET_NORMALISATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -119,6 +153,15 @@ _ENTRIES = (
             ("c32a1d4ab5d03f1284b67883e8d87530", 170_052_171),
         ),
         read=read_cifar10,
+        required=tuple((name, f"{name}.bin") for name in (*BATCHES, "test_batch")),
+        unpacked={
+            "data_batch_1": "c99cafc152244af753f735de768cd75f",
+            "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+            "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+            "data_batch_4": "634d18415352ddfa80567beed471001a",
+            "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+            "test_batch": "40351d587109b95175f43aff81a1287e",
+        },
         normalisation=((0.491, 0.482, 0.447), (0.247, 0.243, 0.262)),
     ),
     DatasetEntry(
@@ -129,6 +172,8 @@ _ENTRIES = (
             ("03b5dce01913d631647c71ecec9e9cb8", 168_513_733),
         ),
         read=read_cifar100,
+        required=(("train", "train.bin"), ("test", "test.bin")),
+        unpacked={"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc"},
         normalisation=((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
     ),
     DatasetEntry(
@@ -137,6 +182,8 @@ _ENTRIES = (
         licence="for non-commercial research, as ImageNet; from Stanford's course CS231n",
         read=read_tinyimagenet,
         paths=("tiny-imagenet-200", "tiny-imagenet-200.zip"),
+        required=(("train",), (ANNOTATIONS,), ("val/images",)),
+        class_directories=200,
         options=ImageOptions,
         downloads={
             "zip": (
@@ -157,6 +204,8 @@ _ENTRIES = (
         licence="for non-commercial research, by registration at image-net.org",
         read=read_imagefolder,
         paths=("imagenet100", "imagenet-100", "imagenet100.zip", "imagenet-100.zip"),
+        required=(("train",), TEST_FOLDERS),
+        class_directories=100,
         options=ImageNet100Options,
         advice="Register at https://image-net.org/download-images, take the directories of the 100 classes you want, "
         "and put them (or links to them) there as train/<class>/*.JPEG and val/<class>/*.JPEG.",
@@ -168,6 +217,7 @@ _ENTRIES = (
         licence="yours",
         read=read_imagefolder,
         paths=("imagefolder", "imagefolder.zip"),
+        required=(("train",), TEST_FOLDERS),
         options=FolderOptions,
         advice="Put your images there as train/<class>/*.jpg and val/<class>/*.jpg, or name another directory with "
         "dataset_args.path=DIRECTORY.",

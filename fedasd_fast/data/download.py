@@ -6,7 +6,6 @@ later request resumes only if it is still the same file.  The checksum of the wh
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import json
 import logging
@@ -22,6 +21,7 @@ from ..common.files import create_file, open_no_follow, read_bounded
 from .catalogue import Download, find_entry
 from .directory import data_directory
 from .reader import DataError
+from .verification import file_md5
 
 Report = Callable[[str, int, int | None], None]  # file, bytes so far, bytes in total if the server says
 
@@ -70,7 +70,7 @@ def fetch(url: str, target: Path, expected: Download, progress: Report | None = 
     if not url.startswith(("https://", "http://")):
         raise DownloadError(f"url = {url}; expected an address that begins with https:// or http://")
     if target.exists():
-        if _md5(target) == expected.md5:
+        if file_md5(target) == expected.md5:
             return
         logger.warning("%s does not match the published checksum and is downloaded again", target)
     part = target.with_name(target.name + ".part")
@@ -78,7 +78,7 @@ def fetch(url: str, target: Path, expected: Download, progress: Report | None = 
         target.parent.mkdir(parents=True, exist_ok=True)
         for again in (True, False):
             continued = _attempts(url, part, expected.size or MAX_BYTES, progress)
-            found = _md5(part)
+            found = file_md5(part)
             if found == expected.md5:
                 part.replace(target)
                 _note(part).unlink(missing_ok=True)
@@ -217,11 +217,3 @@ def _forget(part: Path) -> None:
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-def _md5(path: Path) -> str:
-    digest = hashlib.md5(usedforsecurity=False)  # as published; it protects against accidents only
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

@@ -39,7 +39,7 @@ def load_dataset(
         raise ConfigError("dataset = 'synthetic' is generated client by client: use federate(config) or SyntheticData")
     options = build(entry.options, args, "dataset_args")
     arrays = read_digits() if name == "digits" else _from_files(entry, data_directory(data_dir), options, progress)
-    for notice in _notices(entry, arrays):
+    for notice in entry.notices(arrays):
         logger.warning("%s: %s", name, notice)
     mean, std = _normalisation(entry, options, arrays)
     return Dataset(
@@ -91,17 +91,6 @@ def _from_files(entry: DatasetEntry, data_dir: Path, options: Any, progress: Pro
 
     decoding = {key: value for key, value in dataclasses.asdict(options).items() if key not in OPTIONS_AFTER_DECODING}
     return cached(entry.name, files, decoding, data_dir, decode, progress)
-
-
-def _notices(entry: DatasetEntry, arrays: DecodedArrays) -> list[str]:
-    found = len(arrays.train_y), len(arrays.test_y)
-    notices = list(arrays.notices)
-    if entry.published and found != entry.published and not notices:
-        whole = entry.published
-        notices.append(
-            f"{found[0]} training and {found[1]} test samples; the published dataset has {whole[0]} and {whole[1]}"
-        )
-    return notices
 
 
 def _normalisation(

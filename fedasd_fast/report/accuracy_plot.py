@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..common.formatting import MODEL_DESCRIPTIONS, plural
+from ..common.formatting import MODEL_DESCRIPTIONS, format_accuracy, plural
 from ..common.plotting import GREY, new_figure, palette_colour, style_axes
 from ..config import Config
 from ..simulation.storage.recorded_run import Curve, RecordedRun
@@ -39,11 +39,11 @@ def accuracy_figure(
         seeds = [curve for run in runs if run.label == label and (curve := run.accuracies(model))]
         if seeds:
             value = _draw_seeds(axes, seeds, colours[label].line)
-            ends.append(LineEnd(value, f"{label}  {value:.1f}", colours[label].text))
+            ends.append(LineEnd(value, f"{label}  {format_accuracy(value)}", colours[label].text))
     paper = {label: number for label, number in (paper or {}).items() if label in labels}
     for label, number in paper.items():
         axes.axhline(number, color=colours[label].line, linestyle=(0, (5, 4)), linewidth=1)
-        ends.append(LineEnd(number, f"paper  {number:.1f}", colours[label].text))
+        ends.append(LineEnd(number, f"paper  {format_accuracy(number)}", colours[label].text))
     _set_limits(axes, max((run.config.rounds for run in runs), default=1))
     if ends:
         _label_ends(axes, ends)

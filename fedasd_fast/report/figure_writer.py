@@ -1,7 +1,7 @@
 """Saves plots as files and embeds them as SVG in the report page.
 
 Embedded line plots follow the page's colours, light or dark.  Images (heat maps), whose colours have a meaning and
-assume a white background, keep theirs on a white card.
+assume a white background, stand on a card, which the style sheet inverts on a dark page.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _PAGE_COLOURS = {
     "#e4e4e4": "var(--grid)",
     "#eeeeee": "var(--grid)",
     "#ffffff": "var(--paper)",
+    "#08519c": "var(--dot)",  # bubbles of the label distribution: too dark on a dark page
 }
 
 

@@ -98,7 +98,7 @@ def _draw_heat_map(figure: Figure, axes: Axes, table: Array) -> None:
         order = order[np.linspace(0, clients - 1, HEAT_MAP_COLUMNS).astype(int)]
         shown = f"; {HEAT_MAP_COLUMNS:,} of {clients:,} shown"
     norm = PowerNorm(0.5, vmin=1, vmax=max(2, int(table.max())))  # the square root keeps small counts apart
-    blues = ListedColormap(colormaps["Blues"](np.linspace(0.15, 1, 256)))  # white is for no sample only
+    blues = ListedColormap(colormaps["Blues"](np.linspace(0.15, 1, 256)))  # blank is for no sample only
     cells = np.ma.masked_equal(table[order].T, 0)
     image = axes.imshow(cells, aspect="auto", cmap=blues, norm=norm, interpolation="nearest")
     axes.set_xlabel(f"clients, sorted by their most frequent class{shown}", color=TEXT_COLOUR)
@@ -108,6 +108,6 @@ def _draw_heat_map(figure: Figure, axes: Axes, table: Array) -> None:
     left, bottom, width, height = axes.get_position().bounds
     axes.set_position((left, bottom, width - 0.075, height))
     bar = figure.colorbar(image, cax=figure.add_axes((left + width - 0.06, bottom, 0.013, height)))
-    bar.set_label("samples (white: none)", color=TEXT_COLOUR)
+    bar.set_label("samples (blank: none)", color=TEXT_COLOUR)
     bar.outline.set_visible(False)
     bar.ax.tick_params(color=GREY, labelcolor=TEXT_COLOUR)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +62,7 @@ def write_report(
     groups = group_runs(runs)
     text = document(groups, unreadable, writer, title or _default_title(groups), data_dir, introduction, repeated)
     if refresh is not None and not all(run.finished for run in runs):
-        text = text.replace("<head>", f'<head><meta http-equiv="refresh" content="{refresh}">', 1)
+        text = _reloading(text, refresh)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, text.encode())
     return ReportPage(out, writer.folder, writer.names, runs, unreadable, repeated)
@@ -133,6 +134,16 @@ def summary(groups: Sequence[RunGroup]) -> str:
 def versions_section() -> Html:
     rows = list(versions().items())
     return section(2, "Versions", table(["", "version"], rows, "The installation that wrote this page"))
+
+
+def _reloading(text: str, seconds: int) -> str:
+    """The page with the time at which it was written; a browser loads it again and stays where the reader is."""
+    now = time.strftime("%H:%M:%S %Z")
+    live = element(
+        "p", f"Written at {now}; this page loads itself again every {seconds} s until all runs are finished."
+    )
+    text = text.replace("<head>", f'<head><meta http-equiv="refresh" content="{seconds}">', 1)
+    return text.replace("</h1>", f"</h1>{live}", 1)
 
 
 def _listed(heading: str, problems: Sequence[object]) -> Html:

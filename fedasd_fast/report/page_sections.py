@@ -7,18 +7,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ..common.formatting import MODEL_DESCRIPTIONS, format_number
+from ..common.formatting import MODEL_DESCRIPTIONS
 from ..common.html import Html, details, element, joined, note, section, table
 from ..common.schema import ConfigError
 from ..data import DataError
 from ..simulation.storage.recorded_run import Curve, RecordedRun
 from . import analysis_results
 from .accuracy_plot import common_settings
+from .analysis_numbers import number_table
 from .figure_writer import FigureWriter
 from .label_distribution import describe_skew, label_counts, label_distribution_figure
+from .milestones import milestones_section
 from .results_tables import results_section
 from .round_plots import MAX_LINES, rounds_figure, time_figure
-from .run_details import run_details
+from .run_details import run_details, runs_table
 from .run_group import RunGroup
 from .seed_curves import smoothed_metric, updates_per_second
 
@@ -52,13 +54,14 @@ class ExperimentSections:
         parts = [
             element("p", common_settings([run.config for run in self.runs]), class_="muted"),
             results_section(self.experiment),
+            milestones_section(self.experiment),
             self.accuracy(),
             self.loss(),
             self.label_distribution(),
             self.time(),
             self.drift(),
             *self.analyses(),
-            section(3, "Runs", *map(run_details, self.runs)),
+            section(3, "The runs, and how to repeat them", runs_table(self.runs), *map(run_details, self.runs)),
         ]
         return [part for part in parts if part]
 
@@ -87,7 +90,7 @@ class ExperimentSections:
             for m in others
         ]
         rest = details("The other averaged models", _grid(more)) if more else ""
-        return section(3, "Accuracy", _grid([main]), rest)
+        return section(3, "Accuracy over the rounds", _grid([main]), rest)
 
     def label_distribution(self) -> Html:
         """Computed again from the settings; a run keeps no copy of its data."""
@@ -95,7 +98,11 @@ class ExperimentSections:
         try:
             counts = label_counts(config.replace(data_dir=self.data_dir) if self.data_dir else config, _MAX_CLIENTS)
         except (DataError, ConfigError, ValueError, ImportError, OSError) as error:
-            return section(3, "Label distribution", _remark(f"The label distribution cannot be plotted: {error}"))
+            return section(
+                3,
+                "Label distribution: which clients have which classes",
+                _remark(f"The label distribution cannot be plotted: {error}"),
+            )
         figure = label_distribution_figure(counts, f"{config.dataset}, {config.partition}")
         caption = (
             f"Distribution of the classes over the clients with the settings of {self.runs[0].label}, seed "
@@ -104,7 +111,7 @@ class ExperimentSections:
         )
         alt = f"Label distribution. {describe_skew(counts)}"
         shown = self.writer.write(figure, f"{self.prefix}labels", caption=caption, alt=alt)
-        return section(3, "Label distribution", shown)
+        return section(3, "Label distribution: which clients have which classes", shown)
 
     def time(self) -> Html:
         rows = []
@@ -136,8 +143,14 @@ class ExperimentSections:
             updates_per_second,
             "Moving average. Look for steps and dips: they usually come from a busy machine, not from the method.",
             "client updates/s",
+            digits=1,
         )
-        return section(3, "Time", table(columns, rows, "Totals over all seeds"), _grid([bars, speed]))
+        return section(
+            3,
+            "Time that training and evaluation took",
+            table(columns, rows, "Totals over all seeds"),
+            _grid([bars, speed]),
+        )
 
     def loss(self) -> Html:
         if not any(run.curve("loss") for run in self.runs):
@@ -146,7 +159,7 @@ class ExperimentSections:
         caption += "the height: methods with and without ASD minimise different losses."
         curve = partial(smoothed_metric, key="loss")
         shown = self._rounds_plot("loss", "Training loss", curve, caption, "loss", digits=3)
-        return section(3, "Training loss", _grid([shown]))
+        return section(3, "Training loss over the rounds", _grid([shown]))
 
     def drift(self) -> Html:
         shown = [
@@ -154,7 +167,7 @@ class ExperimentSections:
             for key, title, caption in _DRIFT_PLOTS
             if any(run.curve(key) for run in self.runs)
         ]
-        return section(3, "Drift", _grid(shown)) if shown else Html()
+        return section(3, "Drift: how far the models move", _grid(shown)) if shown else Html()
 
     def analyses(self) -> list[Html]:
         """A section for every analysis that `fedasd analyse` has saved."""
@@ -164,7 +177,7 @@ class ExperimentSections:
         parts = []
         for name in order:
             title = titles.get(name, name)
-            parts.append(section(3, title, self._analysis(name, title, found[name]), _scalar_table(found[name])))
+            parts.append(section(3, title, self._analysis(name, title, found[name]), number_table(name, found[name])))
         if problems:
             parts.append(section(3, "Analyses that cannot be read", *map(_remark, problems)))
         return parts
@@ -197,7 +210,7 @@ class ExperimentSections:
         caption: str,
         ylabel: str,
         paper: dict[str, float] | None = None,
-        digits: int = 1,
+        digits: int = 2,
     ) -> Html:
         """One figure, or several if there are too many lines for one."""
         parts = [self.labels[i : i + MAX_LINES] for i in range(0, len(self.labels), MAX_LINES)]
@@ -229,29 +242,6 @@ class ExperimentSections:
 def _accuracy_plot(model: str) -> tuple[str, Callable[[RecordedRun], Curve]]:
     """Title and curve."""
     return f"Test accuracy, {model} (%)", lambda run: run.accuracies(model)
-
-
-def _scalar_table(results: list[dict[str, Any]]) -> Html:
-    """The single numbers among the results of an analysis."""
-    keys = [
-        key
-        for key in dict.fromkeys(key for result in results for key in result)
-        if key not in ("label", "seed") and any(_is_number(result.get(key)) for result in results)
-    ]
-    rows = [
-        [result["label"], result["seed"], *(_number_text(result.get(key)) for key in keys)]
-        for result in results
-        if keys
-    ]
-    return table(["", "seed", *keys], rows, "Numbers of this analysis") if rows else Html()
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _number_text(value: Any) -> str:
-    return format_number(value) if _is_number(value) else "-"
 
 
 def _last_value(curve: Curve, digits: int) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 PAGE_CSS = """
 :root { color-scheme: light dark; --paper: #ffffff; --ink: #1f2328; --muted: #59636e; --grid: #e4e4e4;
-        --line: #d1d9e0; --soft: #f6f8fa; --link: #0550ae; --warn: #9a3b00; --shadow: #0003; }
+        --line: #d1d9e0; --soft: #f6f8fa; --link: #0550ae; --warn: #9a3b00; --shadow: #0003; --dot: #08519c; }
 @media (prefers-color-scheme: dark) {
   :root { --paper: #15181d; --ink: #e6e8eb; --muted: #a3abb5; --grid: #343a42;
-          --line: #3a414a; --soft: #1d2127; --link: #79b8ff; --warn: #ffb17a; --shadow: #fff4; }
+          --line: #3a414a; --soft: #1d2127; --link: #79b8ff; --warn: #ffb17a; --shadow: #fff4; --dot: #79b8ff; }
 }
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; }
@@ -34,7 +34,8 @@ ul { padding-left: 1.25rem; }
     linear-gradient(to right, var(--shadow), transparent) left / .8rem 100% no-repeat scroll,
     linear-gradient(to left, var(--shadow), transparent) right / .8rem 100% no-repeat scroll; }
 table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
-caption { text-align: left; padding-bottom: .35rem; caption-side: top; }
+caption { text-align: left; padding-bottom: .35rem; caption-side: top;
+  position: sticky; left: 0; max-width: calc(100vw - 2rem); }
 th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
 th:first-child { text-align: left; }
 thead th { color: var(--muted); font-weight: 600; }
@@ -48,6 +49,11 @@ figcaption { margin-top: .35rem; max-width: 46rem; }
 .plot svg * { stroke-linejoin: round; stroke-linecap: butt; }
 .wide .plot svg { min-width: 38rem; }
 .card { background: #ffffff; color: #000000; border-radius: .4rem; padding: .25rem; }
+/* Light and dark change places in heat maps and their colour bars, hues stay: white becomes the page's background. */
+@media (prefers-color-scheme: dark) {
+  .card { background: #161616; }
+  .card svg { filter: invert(.915) hue-rotate(180deg); }
+}
 details { border: 1px solid var(--line); border-radius: .4rem; margin: .5rem 0; padding: 0 .8rem; }
 summary { cursor: pointer; padding: .5rem 0; }
 pre { background: var(--soft); padding: .6rem .8rem; overflow-x: auto; font-size: .85rem; line-height: 1.4; }

@@ -28,8 +28,8 @@ def results_table(runs: Sequence[RecordedRun], paper: Mapping[str, str] | None =
                 str(len(seeds)),
                 _span({run.rounds for run in seeds}),
                 *(format_mean([run.accuracy(model) for run in seeds]) for model in models),
-                f"{sum(run.seconds for run in seeds):.1f}",
-                f"{statistics.fmean(run.updates_per_second for run in seeds):.1f}",
+                f"{sum(run.seconds for run in seeds):,.1f}",
+                f"{statistics.fmean(run.updates_per_second for run in seeds):,.1f}",
             ]
         )
     if paper and any(paper.get(label) for label in labels):
@@ -76,7 +76,7 @@ def results_section(experiment: RunGroup) -> Html:
     ]
     return section(
         3,
-        "Results",
+        "Final accuracy",
         table(columns, rows, caption),
         element("p", "; ".join(remarks), ".", class_="muted") if remarks else "",
         element("ul", joined(about_paper), class_="muted") if about_paper else "",

@@ -46,7 +46,7 @@ def rounds_figure(
     title: str,
     ylabel: str,
     paper: Mapping[str, float] | None = None,
-    digits: int = 1,
+    digits: int = 2,
     all_labels: Sequence[str] = (),
 ) -> Figure:
     """A line per label, the mean over seeds, with a band from the lowest seed to the highest.
@@ -142,14 +142,14 @@ def _draw_seeds(axes: Axes, seeds: Sequence[Curve], style: LineStyle, offset: fl
 
 
 def legend_rows(labels: Sequence[str], paper: bool) -> int:
-    names = [_legend_text(label, "00.0", 0.0 if paper else None) for label in labels]
+    names = [_legend_text(label, "00.00", 0.0 if paper else None) for label in labels]
     lines = sum(name.count("\n") + 1 for name in names)
     return -(-lines // _legend_columns(names))
 
 
 def _legend_text(label: str, value: str, paper: float | None) -> str:
     """A label with many settings takes several lines."""
-    return textwrap.fill(f"{label}  {value}" + ("" if paper is None else f" (paper {paper:.1f})"), _LEGEND_CHARACTERS)
+    return textwrap.fill(f"{label}  {value}" + ("" if paper is None else f" (paper {paper:.2f})"), _LEGEND_CHARACTERS)
 
 
 def _legend_columns(names: Sequence[str]) -> int:
@@ -164,7 +164,7 @@ def _new_axes(legend_rows: int, title: str, height: float = AXES_HEIGHT) -> tupl
     below, above = 0.6 + LEGEND_ROW_HEIGHT * legend_rows + 0.1, 0.42
     total = below + height + above
     figure = new_figure(FIGURE_WIDTH, total)
-    axes = figure.add_axes((0.13, below / total, 0.82, height / total))
+    axes = figure.add_axes((0.16, below / total, 0.79, height / total))  # room for ticks like 1.250
     style_axes(axes)
     figure.text(0.015, 1 - 0.24 / total, title, fontsize=11, weight="bold", parse_math=False)
     return figure, axes

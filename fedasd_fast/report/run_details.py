@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
 
 from .. import presets
 from ..common import dotted, html
-from ..common.html import Html, details, element, joined
+from ..common.durations import format_duration
+from ..common.html import Html, details, element, joined, table
 from ..common.schema import ConfigError, plain
 from ..config import Config, parse_overrides
 from ..simulation.storage.recorded_run import RecordedRun
@@ -33,11 +36,39 @@ def run_details(run: RecordedRun) -> Html:
     return details(summary, *parts)
 
 
+def runs_table(runs: Sequence[RecordedRun]) -> Html:
+    """When, where and how long: dates and processors are recorded in versions.jsonl, not by older versions."""
+    rows = [
+        [
+            run.label,
+            run.config.seed,
+            rounds_text([run]),
+            started_text(run),
+            processors_text(run),
+            format_duration(run.seconds),
+        ]
+        for run in runs
+    ]
+    return table(["", "seed", "rounds", "started", "processor", "duration"], rows, "Duration: training and evaluation")
+
+
+def started_text(run: RecordedRun) -> str:
+    """`2025-03-01 14:05 UTC`."""
+    date = run.versions[0].get("date") if run.versions else None
+    if not isinstance(date, str) or not re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", date):
+        return "-"
+    return f"{date[:10]} {date[11:16]} UTC"
+
+
+def processors_text(run: RecordedRun) -> str:
+    return ", then ".join(dict.fromkeys(str(row["cpu"]) for row in run.versions if row.get("cpu"))) or "-"
+
+
 def versions_text(run: RecordedRun) -> str:
     """Run with fedasd_fast 0.1.0, torch 2.13.0, ...; from round 120 on with ..."""
     parts: list[str] = []
     for row in run.versions:
-        named = ", ".join(f"{name} {version}" for name, version in row.items() if name != "round")
+        named = ", ".join(f"{name} {version}" for name, version in row.items() if name not in ("round", "date", "cpu"))
         parts.append(f"from round {row['round'] + 1} on with {named}" if row["round"] else f"with {named}")
     if not run.versions or run.versions[0]["round"]:  # the run began before versions were recorded
         parts.insert(0, "with versions that were not recorded")

@@ -6,33 +6,17 @@ import contextlib
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..callbacks import Callback
 from ..config import Config
 from ..simulation import simulate
 from ..simulation.storage.recorded_run import RecordedRun
+from ..simulation.time_estimate import RunTiming
 from .grid import Grid
 
 _TRIAL_SECONDS = 1.0  # a trial ends after this time, but not before its second round
 _TRIAL_ROUNDS = 20  # or after this many rounds
-
-
-@dataclass(frozen=True)
-class RunTiming:
-    """Seconds that one kind of run takes."""
-
-    start: float
-    round: float
-    evaluation: float
-
-    def seconds(self, config: Config, rounds: int, done: int = 0) -> float:
-        """From round `done` to round `rounds`."""
-        if done >= rounds:
-            return 0.0
-        evaluations = rounds // config.eval_every - done // config.eval_every + (rounds % config.eval_every > 0)
-        return self.start + (rounds - done) * self.round + evaluations * self.evaluation
 
 
 def timing_key(config: Config) -> tuple[Any, ...]:

@@ -12,8 +12,9 @@ from ..common.formatting import plural
 from ..common.schema import ConfigError
 from ..config import Config
 from ..simulation.storage.recorded_run import RecordedRun
+from ..simulation.time_estimate import RunTiming
 from .grid import Cell, Grid
-from .run_timing import RunTiming, timing_key
+from .run_timing import timing_key
 
 _SAFETY_FACTOR = 1.1  # machines have other work too
 

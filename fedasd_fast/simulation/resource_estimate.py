@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..common.formatting import format_bytes
 from .context import Context
 from .errors import SimulationError
 from .storage.client_store import ClientStore
@@ -62,17 +63,17 @@ class ResourceEstimate:
             ("local steps", f"{self.steps:,} in all, {self.steps * self.step_flops / 1e12:,.1f} TFLOP"),
             ("parameters", f"{self.parameters:,}"),
             ("local training", self.training),
-            ("memory: model", human(self.model) + each),
-            ("memory: data", human(self.data)),
-            ("memory: largest client", human(self.largest_client) + each),
-            ("memory: teacher cache", human(self.teacher_cache) + each),
+            ("memory: model", format_bytes(self.model) + each),
+            ("memory: data", format_bytes(self.data)),
+            ("memory: largest client", format_bytes(self.largest_client) + each),
+            ("memory: teacher cache", format_bytes(self.teacher_cache) + each),
             (
                 f"{where}: client state",
-                f"{human(self.state)} ({self.clients_with_state:,} x {human(self.client_state)})",
+                f"{format_bytes(self.state)} ({self.clients_with_state:,} x {format_bytes(self.client_state)})",
             ),
-            ("disk: checkpoints", human(self.checkpoints if self.state_on_disk else 0)),
-            ("memory in all", human(self.memory)),
-            ("disk in all", human(self.disk)),
+            ("disk: checkpoints", format_bytes(self.checkpoints if self.state_on_disk else 0)),
+            ("memory in all", format_bytes(self.memory)),
+            ("disk in all", format_bytes(self.disk)),
         ]
 
 
@@ -129,15 +130,15 @@ def shortage(estimate: ResourceEstimate, context: Context) -> str | None:
     memory = available_memory()
     if memory is not None and estimate.memory > memory:
         return (
-            f"the run needs {human(estimate.memory)} of memory, {human(memory)} are available; leave `all` out of "
-            "eval_models (it keeps every client's last model), set `out` to keep client state on disk, or use a "
-            "smaller model"
+            f"the run needs {format_bytes(estimate.memory)} of memory, {format_bytes(memory)} are available; leave "
+            "`all` out of eval_models (it keeps every client's last model), set `out` to keep client state on disk, or "
+            "use a smaller model"
         )
     out = context.experiment.config.out
     if out is not None and estimate.disk > (free := free_disk(Path(out))):
         return (
-            f"the run needs {human(estimate.disk)} on disk, {human(free)} are free at {out}; leave `all` out of "
-            "eval_models (it keeps every client's last model), or choose another directory"
+            f"the run needs {format_bytes(estimate.disk)} on disk, {format_bytes(free)} are free at {out}; leave "
+            "`all` out of eval_models (it keeps every client's last model), or choose another directory"
         )
     return None
 
@@ -146,11 +147,3 @@ def free_disk(path: Path) -> int:
     while not path.exists():
         path = path.parent
     return shutil.disk_usage(path).free
-
-
-def human(size: float) -> str:
-    for unit in ("B", "KB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"

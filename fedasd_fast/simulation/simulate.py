@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -97,8 +98,9 @@ def resume(
         config = group.from_leader(directory.config).replace(**changes)
         require_trust(out, named_code(config, changes, model), trusted=trust_code)
         if config.executor == "torchrun" and not started_by_torchrun():
+            quoted = shlex.quote(str(out))  # in commands that may be copied
             raise ConfigError(
-                f"{NOT_STARTED}: `torchrun ... resume {out}`, or `fedasd resume {out} executor=processes`"
+                f"{NOT_STARTED}: `torchrun ... resume {quoted}`, or `fedasd resume {quoted} executor=processes`"
             )
         if config.executor != "torchrun" and group.world > 1:
             raise ConfigError(

@@ -37,11 +37,6 @@ class FedAvgM(Method):
 '''
 
 
-@pytest.fixture(autouse=True)
-def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_methods", dict(registry._methods))
-
-
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     name = "a_file_of_my_own"

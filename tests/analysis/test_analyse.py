@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fedasd_fast import simulate
 from fedasd_fast.analysis import registry
+from fedasd_fast.simulation import simulate
 
 from ..cli.conftest import Fedasd
 from ..simulation.small_runs import files, small_config

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from fedasd_fast import Config, simulate
+from fedasd_fast import Config
 from fedasd_fast.analysis.cost import cost, cost_of, mean_epochs
 from fedasd_fast.analysis.loaded_run import load_run
 from fedasd_fast.analysis.plots.cost import cost_figure
 from fedasd_fast.common.schema import ConfigError
+from fedasd_fast.simulation import simulate
 from fedasd_fast.simulation.errors import SimulationError
 
 from ..simulation.small_runs import small_config

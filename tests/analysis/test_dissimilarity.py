@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedasd_fast import simulate
 from fedasd_fast.algorithms import Distillation
 from fedasd_fast.analysis import dissimilarity as module_under_test
 from fedasd_fast.analysis.assumptions import class_gradients, gradient_correlation, label_ratios
@@ -21,6 +20,7 @@ from fedasd_fast.analysis.loaded_run import LoadedRun, load_run
 from fedasd_fast.analysis.plots.dissimilarity import dissimilarity_figure
 from fedasd_fast.data.federated import Dataset, PartitionedData, Samples
 from fedasd_fast.loss import reference
+from fedasd_fast.simulation import simulate
 from fedasd_fast.simulation.client.flat_model import FlatModel
 from fedasd_fast.simulation.errors import SimulationError
 from fedasd_fast.simulation.state import from_plain

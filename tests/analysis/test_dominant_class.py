@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fedasd_fast import simulate
 from fedasd_fast.analysis.dominant_class import METHOD_VARIANTS, dominant_class, main
 from fedasd_fast.analysis.loaded_run import LoadedRun, load_run
+from fedasd_fast.simulation import simulate
 
 from ..simulation.small_runs import small_config
 

@@ -9,11 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedasd_fast import simulate
 from fedasd_fast.analysis.drift import drift, drift_of, moving_average
 from fedasd_fast.analysis.loaded_run import load_run
 from fedasd_fast.analysis.plots.drift import drift_figure
 from fedasd_fast.common.schema import ConfigError
+from fedasd_fast.simulation import simulate
 from fedasd_fast.simulation.errors import SimulationError
 
 from ..simulation.small_runs import small_config

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from fedasd_fast import simulate
 from fedasd_fast.analysis.forgetting import GroupChange, class_accuracy, forgetting, grouped_change, trainer_for
 from fedasd_fast.analysis.label_groups import LABEL_GROUPS, label_groups
 from fedasd_fast.analysis.loaded_run import LoadedRun, load_run
@@ -19,6 +18,7 @@ from fedasd_fast.analysis.plots.forgetting import forgetting_figure
 from fedasd_fast.analysis.selection import select_clients
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.data.federated import Dataset, PartitionedData, Samples
+from fedasd_fast.simulation import simulate
 from fedasd_fast.simulation.client.flat_model import FlatModel
 from fedasd_fast.simulation.client.update import train_client
 from fedasd_fast.simulation.cohort import ClientTask

@@ -11,13 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedasd_fast import simulate
 from fedasd_fast.analysis.hessian import hessian, paper_numbers
 from fedasd_fast.analysis.loaded_run import LoadedRun, load_run
 from fedasd_fast.analysis.plots.hessian import hessian_figure
 from fedasd_fast.analysis.selection import training_samples
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.presets import load
+from fedasd_fast.simulation import simulate
 from fedasd_fast.simulation.client.flat_model import FlatModel, channels_last
 from fedasd_fast.simulation.errors import SimulationError
 

@@ -11,11 +11,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedasd_fast import TeacherCache, simulate
+from fedasd_fast import TeacherCache
 from fedasd_fast.analysis.label_groups import label_groups
 from fedasd_fast.analysis.loaded_run import LoadedRun, load_run
 from fedasd_fast.analysis.plots.weights import weights_figure
 from fedasd_fast.analysis.weights import RELATIVE_EDGES, effective_number, histogram, weights
+from fedasd_fast.simulation import simulate
 from fedasd_fast.simulation.errors import SimulationError
 from tests.analysis.with_config import with_config
 

@@ -9,6 +9,7 @@ import pytest
 
 from fedasd_fast.callbacks import TensorBoard, WandB
 from fedasd_fast.callbacks.base import Callback, numeric_metrics
+from fedasd_fast.cli.main import main
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config
 
@@ -75,6 +76,23 @@ def test_wandb_continues_the_run_of_a_folder(monkeypatch: pytest.MonkeyPatch, tm
     assert keywords["id"] == second.run.made[1]["id"] != other.run.made[1]["id"]
     assert first.run.written == [({"acc_all": 40.5, "loss": 1.0}, 3)]
     assert first.run.closed
+
+
+def test_project_and_entity_are_options_of_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made: list[Writer] = []
+
+    def init(**keywords: Any) -> Writer:
+        made.append(Writer(**keywords))
+        return made[-1]
+
+    monkeypatch.setitem(sys.modules, "wandb", module(init=init, errors=module(Error=RuntimeError)))
+    monkeypatch.setenv("WANDB_PROJECT", "theirs")
+    words = ["run", "quickstart", "rounds=1", "clients=4", "executor=serial", "--quiet", "--out"]
+    assert main([*words, str(tmp_path / "a"), "--wandb-project", "asd", "--wandb-entity", "us"]) == 0
+    assert main([*words, str(tmp_path / "b"), "--wandb"]) == 0
+    assert main([*words, str(tmp_path / "c")]) == 0
+    assert [(run.made[1]["project"], run.made[1]["entity"]) for run in made] == [("asd", "us"), ("theirs", None)]
+    assert all(run.closed for run in made)
 
 
 def test_wandb_without_a_key_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,7 @@ from .conftest import Fedasd
         ("data get cifar1000", "did you mean cifar100"),
         ("data get imagenet100", "cannot be downloaded"),
         ("data check femnist", "femnist was not found"),
+        ("data check synthetic", "synthetic has no files to check"),
     ],
 )
 def test_a_mistake_is_explained(words: str, message: str, fedasd: Fedasd) -> None:

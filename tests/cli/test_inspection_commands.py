@@ -52,7 +52,28 @@ def test_data_is_listed_and_checked(fedasd: Fedasd, tmp_path: Path) -> None:
     assert (code, out.startswith("femnist is there already: ")) == (0, True)
     code, out, _ = fedasd("data", "check", "femnist")
     assert code == 0
-    assert out.splitlines()[-1].split() == ["femnist", "6", "3", "3", "1x28x28"]
+    assert out.splitlines()[-1].split() == ["femnist", "6", "3", "3", "1x28x28", "read"]
+
+
+def test_incomplete_and_damaged_data_are_told_apart(fedasd: Fedasd, tmp_path: Path) -> None:
+    (tmp_path / "data" / "cifar-100-python").mkdir(parents=True)
+    (tmp_path / "data" / "cifar-100-python" / "train").write_bytes(b"not a pickle")
+    (tmp_path / "data" / "femnist.npz").write_bytes(b"not an archive")
+    lacks = f"{tmp_path / 'data' / 'cifar-100-python'} lacks test"
+    (line,) = [line for line in fedasd("data", "list")[1].splitlines() if line.startswith("  cifar100 ")]
+    assert line.split()[1] == "incomplete"
+    assert line.endswith(lacks)
+    report = fedasd("doctor")[1]
+    assert f"incomplete: {lacks}" in report
+    (datasets,) = [line for line in report.splitlines() if " datasets " in line]
+    assert "cifar100" not in datasets
+    code, out, err = fedasd("data", "check")
+    assert code == 2
+    assert out.splitlines()[-1].split()[:3] == ["digits", "1,442", "355"]  # the others are checked all the same
+    assert f"fedasd: cifar100 is incomplete: {lacks}" in err
+    assert "femnist.npz" in err
+    code, _, err = fedasd("data", "check", "mnist")
+    assert (code, "mnist was not found" in err) == (2, True)
 
 
 def test_a_partition_is_drawn(fedasd: Fedasd) -> None:

@@ -58,6 +58,17 @@ def test_a_watched_page_follows_the_run_to_its_end(fedasd: Fedasd, monkeypatch: 
     assert code == 0
     assert "again every 7 s" in out
     assert ['<meta http-equiv="refresh" content="7">' in text for text in seen] == [True]
+    assert "this page loads itself again every 7 s" in seen[0]
+    assert "loads itself" not in Path("here/report.html").read_text()
     assert "http-equiv" not in Path("here/report.html").read_text()  # it is finished
     assert Path("here/figures/loss.svg").is_file()
     assert fedasd("report", "here", "--watch", "0")[0] == 2
+
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    Path("here/metrics.jsonl").write_text(rows[0])
+    monkeypatch.setattr(time, "sleep", interrupt)
+    code, out, _ = fedasd("report", "here", "--watch")
+    assert (code, "(1 run)" in out) == (0, True)
+    assert "http-equiv" not in Path("here/report.html").read_text()  # it is not written again

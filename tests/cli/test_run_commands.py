@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import signal
 import sys
@@ -17,6 +18,8 @@ from fedasd_fast.cli import outputs
 from fedasd_fast.cli.sweep import directory_name, parse_axis
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config
+from fedasd_fast.report.run_outputs import summary
+from fedasd_fast.simulation import context
 from fedasd_fast.simulation.storage.recorded_run import RecordedRun
 
 from .conftest import SMALL_SETTINGS, Fedasd
@@ -70,6 +73,16 @@ def test_the_plan_runs_nothing(fedasd: Fedasd, tmp_path: Path) -> None:
     assert code == 0
     assert "local steps" in out
     assert "memory in all" in out
+    assert re.search(r"^  time: a round +[\d.]+ s, (stacked, \d+ clients|one client) at a time$", out, re.MULTILINE)
+    assert re.search(r"^  time: an evaluation +[\d.e-]+ s, 30 of them$", out, re.MULTILINE)
+    assert re.search(r"^  time in all +about [\d.]+ (s|min) on this machine", out, re.MULTILINE)
+    _, out, _ = fedasd("run", "quickstart", "--dry-run", "executor=stacked", "clients_at_once=4")
+    assert "s, stacked, 4 clients at a time" in out
+    _, out, _ = fedasd("run", "quickstart", "--dry-run", "executor=processes", "workers=3")
+    assert "s, 3 workers, one client at a time" in out
+    assert "time: start of workers" in out
+    _, out, _ = fedasd("run", "quickstart", "--dry-run", "optimizer.lr=1e30", "optimizer.clip_norm=null")
+    assert "unknown: no client of the first rounds could be trained" in out
     assert list(tmp_path.iterdir()) == []
 
 
@@ -125,6 +138,26 @@ def test_compare_repeats_nothing_and_resumes(fedasd: Fedasd, monkeypatch: pytest
     assert "other settings (batch_size = 10, not 5)" in err
 
 
+def test_a_further_method_extends_the_comparison(fedasd: Fedasd) -> None:
+    words = ("compare", "quickstart", *SMALL_SETTINGS, "executor=serial", "--out", "both", "--quiet")
+    fedasd(*words)
+    code, out, err = fedasd(*words, "--methods", "feddyn", "--seeds", "0,1")
+    assert (code, err) == (0, "")
+    assert "with 2 runs that both had before: FedAvg seed 0, FedAvg+ASD seed 0" in out.splitlines()
+    rows = {line.split()[0]: line.split()[1] for line in out.splitlines() if line.startswith("Fed")}
+    assert rows == {"FedDyn": "2", "FedAvg": "1", "FedAvg+ASD": "1"}  # seeds
+    assert "FedAvg+ASD" in Path("both/compare.txt").read_text()
+    page = Path("both/report.html").read_text()
+    assert all(f">{label}</th>" in page for label in rows)
+
+    fedasd("run", "quickstart", *SMALL_SETTINGS, "batch_size=5", "seed=3", "--out", "both/other", "--quiet")
+    shutil.copytree("both/feddyn-seed0", "both/copy")
+    code, out, err = fedasd(*words)
+    assert "with 2 runs that both had before: FedDyn seed 0, FedDyn seed 1" in out.splitlines()
+    assert "fedasd: both/other is left out: it has other settings (batch_size = 5, not 10)" in err
+    assert "it counts once" in err
+
+
 def test_sweep_runs_every_combination(fedasd: Fedasd) -> None:
     over = ("--over", "asd.weight=1,10", "--over", "method=fedavg+asd,feddyn+asd")
     code, out, _ = fedasd("sweep", "quickstart", *over, *SMALL_SETTINGS, "--out", "grid", "--quiet")
@@ -141,20 +174,48 @@ def test_several_runs_are_listed_counted_and_announced(fedasd: Fedasd, tmp_path:
     words = ("compare", "quickstart", *SMALL_SETTINGS, "--methods", "fedavg", "--seeds", "0,1", "--out", "few")
     code, out, _ = fedasd(*words, "--dry-run")
     assert code == 0
-    assert out.splitlines() == ["few/fedavg-seed0  2 rounds", "few/fedavg-seed1  2 rounds", "2 runs, 4 rounds"]
+    assert out.splitlines()[:2] == ["few/fedavg-seed0  2 rounds", "few/fedavg-seed1  2 rounds"]
+    assert re.fullmatch(r"2 runs, 4 rounds, about [\d.]+ s on this machine", out.splitlines()[2])
     assert not list(tmp_path.iterdir())
     _, _, err = fedasd(*words)
     announced = [line for line in err.splitlines() if line.startswith("[")]
     assert announced == ["[1/2] FedAvg, seed 0", "[2/2] FedAvg, seed 1"]
     assert err.splitlines()[1] == "fedasd: quickstart fedavg: loading data, measuring executors"
-    assert fedasd(*words, "--dry-run")[1].splitlines()[0] == "few/fedavg-seed0  2 rounds (2 done)"
+    done = fedasd(*words, "--dry-run")[1].splitlines()
+    assert (done[0], done[2]) == ("few/fedavg-seed0  2 rounds (2 done)", "2 runs, 4 rounds, all of them finished")
     code, _, err = fedasd(*words, "batch_size=5", "--dry-run")
     assert (code, "batch_size = 10, not 5" in err) == (2, True)
 
     over = ("sweep", "quickstart", *SMALL_SETTINGS, "--over", "asd.weight=1,10", "--out", "grid")
     _, out, _ = fedasd(*over, "--dry-run")
-    assert out.splitlines() == [f"grid/asd.weight={w}-seed0  2 rounds" for w in (1, 10)] + ["2 runs, 4 rounds"]
+    assert out.splitlines()[:2] == [f"grid/asd.weight={w}-seed0  2 rounds" for w in (1, 10)]
+    assert out.splitlines()[2].startswith("2 runs, 4 rounds, about ")
     assert "[2/2] asd.weight=10, seed 0" in fedasd(*over)[2].splitlines()
+
+
+def test_loading_is_announced_before_it_begins(
+    fedasd: Fedasd, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said: list[str] = []
+    real = context.federate
+
+    def federate(*arguments: Any, **keywords: Any) -> Any:
+        said.append(capsys.readouterr().err)
+        return real(*arguments, **keywords)
+
+    monkeypatch.setattr(context, "federate", federate)
+    words = ("quickstart", *SMALL_SETTINGS, "--out", "here")
+    for command in (
+        ("run", *words, "--dry-run"),
+        ("run", *words),
+        ("resume", "here", "rounds=3"),
+        ("analyse", "here", "--only", "drift"),
+        ("compare", "quickstart", *SMALL_SETTINGS, "--methods", "fedavg", "--out", "both", "--dry-run"),
+        ("compare", "quickstart", *SMALL_SETTINGS, "--methods", "fedavg", "--out", "both"),
+    ):
+        said.clear()
+        assert fedasd(*command)[0] == 0, command
+        assert "loading data" in said[0], command
 
 
 def test_what_is_given_twice_counts_once(fedasd: Fedasd) -> None:
@@ -205,8 +266,8 @@ def test_failed_clients_are_counted_in_the_summary(tmp_path: Path) -> None:
         for r in (1, 2, 3)
     ]
     run = RecordedRun("FedAvg", Config(rounds=3), rows, tmp_path)
-    assert "  warning   2 of 14 client updates failed and were left out, in 2 rounds" in outputs.summary(run, None)
-    assert "warning" not in outputs.summary(RecordedRun("FedAvg", Config(rounds=3), rows[:1], tmp_path), None)
+    assert "  warning   2 of 14 client updates failed and were left out, in 2 rounds" in summary(run, None)
+    assert "warning" not in summary(RecordedRun("FedAvg", Config(rounds=3), rows[:1], tmp_path), None)
 
 
 def test_a_run_without_matplotlib_is_a_run(

@@ -20,7 +20,15 @@ def test_bad_durations_are_refused(text: str) -> None:
 
 
 def test_durations_are_formatted() -> None:
-    assert [format_duration(value) for value in (5, 600, 9000, 400000)] == ["5 s", "10 min", "2.5 h", "4.6 days"]
+    assert [format_duration(value) for value in (0.023, 0.36, 1, 5, 600, 9000, 400000)] == [
+        "0.02 s",
+        "0.4 s",
+        "1 s",
+        "5 s",
+        "10 min",
+        "2.5 h",
+        "4.6 days",
+    ]
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (61.6, "1:02"), (3723, "1:02:03")])

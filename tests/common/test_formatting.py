@@ -4,6 +4,7 @@ import pytest
 
 from fedasd_fast.common.formatting import (
     format_accuracy,
+    format_bytes,
     format_mean,
     format_number,
     format_signed,
@@ -39,3 +40,8 @@ def test_accuracies_and_differences() -> None:
     ]
     assert [format_signed(1.25), format_signed(-0.5), format_signed(None)] == ["+1.25", "-0.50", "-"]
     assert [plural(1, "run"), plural(1200, "run")] == ["1 run", "1,200 runs"]
+
+
+def test_sizes() -> None:
+    sizes = (0, 999, 1000, 2.5e6, 1e9, 3.21e12)
+    assert [format_bytes(size) for size in sizes] == ["0 B", "999 B", "1.0 KB", "2.5 MB", "1.0 GB", "3.2 TB"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedasd_fast import simulate
+from fedasd_fast.simulation import simulate
 from fedasd_fast.simulation.client import cuda_graph
 from tests.simulation import device_checks as on_device
 from tests.simulation.device_checks import FEATURES, IMAGES, METHODS, OneClient, images

@@ -30,7 +30,7 @@ def test_a_curve_has_the_evaluated_rounds_only() -> None:
     (line,) = thick_lines(figure)
     assert list(line.get_xdata()) == [5, 10]
     assert list(line.get_ydata()) == [40.0, 60.0]
-    assert "FedAvg  60.0" in texts(figure)
+    assert "FedAvg  60.00" in texts(figure)
 
 
 def test_seeds_are_thin_lines_around_their_mean() -> None:
@@ -50,7 +50,7 @@ def test_the_papers_number_is_a_dashed_line_of_the_same_colour() -> None:
     (dashed,) = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
     assert list(dashed.get_ydata()) == [66.2, 66.2]
     assert dashed.get_color() == thick_lines(figure)[1].get_color() == PALETTE[1]
-    assert "paper  66.2" in texts(figure)
+    assert "paper  66.20" in texts(figure)
     assert any("after 500 rounds" in text for text in texts(figure))
     low, high = figure.axes[0].get_ylim()
     assert low < 60
@@ -76,7 +76,7 @@ def test_rounds_without_a_number_are_left_out(tmp_path: Path) -> None:
 
 def test_seeds_that_were_evaluated_at_different_rounds() -> None:
     figure = accuracy_figure([synthetic_run(accuracies={4: 40.0}), synthetic_run(accuracies={6: 50.0})])
-    assert "FedAvg  40.0" in texts(figure)
+    assert "FedAvg  40.00" in texts(figure)
 
 
 def test_the_other_models_can_be_shown() -> None:

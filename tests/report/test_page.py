@@ -16,6 +16,8 @@ from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import ASD, Config, parse_overrides
 from fedasd_fast.report import analysis_results, page
 from fedasd_fast.report.figure_writer import FigureWriter, embedded
+from fedasd_fast.report.label_distribution import MAX_BUBBLES, label_distribution_figure
+from fedasd_fast.report.page_style import PAGE_CSS
 from fedasd_fast.report.results_tables import difference_from_paper, gains_from_asd, rounds_text
 from fedasd_fast.report.round_plots import MAX_LINES, line_styles, rounds_figure
 from fedasd_fast.report.run_details import portable_settings, repeat_command
@@ -170,7 +172,7 @@ def test_it_has_the_numbers(shown: tuple[page.ReportPage, str]) -> None:
     assert "FedAvg 10.0 1.0 80 8.0 12.5" in text  # seconds of training and evaluation, updates, a second, ms a step
     assert "10 of 40" in text
     assert "(25%). To continue it: fedasd resume" in text
-    assert any("FedAvg seed 1 ends at 63.8" in label for label in PageChecker(shown[1]).labels)
+    assert any("FedAvg seed 1 ends at 63.75" in label for label in PageChecker(shown[1]).labels)
 
 
 def test_free_text_is_escaped(shown: tuple[page.ReportPage, str]) -> None:
@@ -312,7 +314,7 @@ def test_bands_reach_from_the_lowest_seed_to_the_highest() -> None:
     (band,) = figure.axes[0].collections
     assert band.get_datalim(figure.axes[0].transData).y0 == 40.0
     assert band.get_datalim(figure.axes[0].transData).y1 == 64.0
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["FedAvg  62.0"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["FedAvg  62.00"]
 
 
 def test_lines_differ_in_colour_and_marker_and_asd_in_the_line() -> None:
@@ -366,6 +368,30 @@ def test_drawings_follow_the_page_and_maps_keep_their_paper(tmp_path: Path) -> N
     assert writer.names == ["a-b", "a-b-2"]
 
 
+def test_a_dark_page_has_dark_maps_and_light_bubbles(tmp_path: Path) -> None:
+    writer = FigureWriter(tmp_path)
+    few, many = [[3, 1], [0, 4]], [[1, 2]] * (MAX_BUBBLES[0] + 1)
+    bubbles, map_ = (writer.write(label_distribution_figure(c, ""), "x", caption="Look", alt="") for c in (few, many))
+    assert "var(--dot)" in bubbles
+    assert "plot card" not in bubbles
+    assert "plot card" in map_
+    dark = PAGE_CSS[PAGE_CSS.index(".card {") :]
+    assert re.search(r"prefers-color-scheme: dark\) \{[^@]*\.card svg \{ filter: invert", dark)
+    assert PAGE_CSS.count("--dot:") == 2  # one for each scheme
+
+
+def test_dates_processors_and_durations_are_shown(tmp_path: Path) -> None:
+    run = write_synthetic_run(tmp_path / "run", {10: 50.0})
+    row = {"round": 0, "date": "2025-03-01T14:05:59+00:00", "torch": "2.13.0", "cpu": "A processor, 2 cores"}
+    rows = [row, {**row, "round": 6, "date": "2025-03-02T10:00:00+00:00", "cpu": "Another, 1 core"}]
+    (run / "versions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = PageChecker(document_and_names(run)[0]).text
+    assert "FedAvg 0 10 2025-03-01 14:05 UTC A processor, 2 cores, then Another, 1 core 5 s" in text
+    assert "Run with torch 2.13.0; from round 7 on with torch 2.13.0." in text
+    (run / "versions.jsonl").write_text(json.dumps({"round": 0, "date": ["no"]}) + "\n")  # of another version
+    assert "FedAvg 0 10 - - 5 s" in PageChecker(document_and_names(run)[0]).text
+
+
 def test_identifiers_of_drawings_do_not_meet() -> None:
     drawn = '<?xml?><svg width="1" viewBox="0 0 1 1"><g id="a"/><use xlink:href="#a" clip-path="url(#a)"/></svg>'
     assert embedded(drawn, "f1-", "x", themed=True) == (
@@ -391,3 +417,12 @@ def test_a_long_name_stays_inside_the_picture() -> None:
     box = legend.get_window_extent()
     assert 0 <= box.x0 < box.x1 <= figure.bbox.width
     assert 0 <= box.y0 < box.y1 < figure.axes[0].get_window_extent().y0
+
+
+def test_the_name_of_an_axis_stays_inside_beside_long_ticks() -> None:
+    run = synthetic_run(accuracies={9: 1.06, 10: 1.26})
+    figure = rounds_figure([run], accuracies, title="", ylabel="loss")
+    figure.canvas.draw()
+    ticks = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert max(map(len, ticks)) == 5
+    assert figure.axes[0].yaxis.label.get_window_extent().x0 >= 0

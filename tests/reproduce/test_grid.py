@@ -8,9 +8,10 @@ from fedasd_fast import presets
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config
 from fedasd_fast.reproduce.grid import Grid, grid_names, load_grid
-from fedasd_fast.reproduce.run_timing import RunTiming, timing_key
+from fedasd_fast.reproduce.run_timing import timing_key
 from fedasd_fast.reproduce.time_budget import GridPlan, fit_to_budget
 from fedasd_fast.simulation.storage.recorded_run import RecordedRun
+from fedasd_fast.simulation.time_estimate import RunTiming
 
 
 def test_every_preset_with_a_grid_can_be_reproduced() -> None:

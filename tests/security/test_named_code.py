@@ -33,7 +33,13 @@ class TestReceivedRun:
         assert not trace.exists()
 
     @pytest.mark.parametrize(
-        "words", [("resume", "DIR", "rounds=5"), ("replay", "DIR", "--round=1", "--client=0"), ("analyse", "DIR")]
+        "words",
+        [
+            ("resume", "DIR"),
+            ("resume", "DIR", "rounds=5"),
+            ("replay", "DIR", "--round=1", "--client=0"),
+            ("analyse", "DIR"),
+        ],
     )
     def test_commands_refuse_it_in_one_line(
         self, fedasd: Fedasd, run: Path, trace: Path, named: dict[str, object], words: tuple[str, ...]

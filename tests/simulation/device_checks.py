@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedasd_fast import Result, resume, simulate
 from fedasd_fast.config import from_dict
 from fedasd_fast.data.federated import Dataset, PartitionedData, Samples
+from fedasd_fast.simulation import Result, resume, simulate
 from fedasd_fast.simulation.client.update import load_client
 from fedasd_fast.simulation.cohort import client_tasks
 from fedasd_fast.simulation.context import Context, build_context

@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -190,8 +191,11 @@ class TestSettings:
 
     def test_versions_are_of_the_rounds_that_they_ran(self, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def rows() -> list[dict[str, Any]]:
-            return [json.loads(line) for line in (run / "versions.jsonl").read_text().splitlines()]
+            found = [json.loads(line) for line in (run / "versions.jsonl").read_text().splitlines()]
+            dates.update(row.pop("date") for row in found)
+            return found
 
+        dates: set[str] = set()
         assert rows() == [{"round": 0, **versions()}]
         resume(run, {"rounds": 8})
         assert rows() == [{"round": 0, **versions()}]
@@ -199,6 +203,8 @@ class TestSettings:
         monkeypatch.setattr("fedasd_fast.simulation.storage.run_directory.versions", lambda: newer)
         resume(run, {"rounds": 9})
         assert rows()[1:] == [{"round": 8, **newer}]
+        assert all(datetime.fromisoformat(date).tzinfo for date in dates)
+        assert versions()["cpu"].endswith("cores") or versions()["cpu"].endswith("1 core")
         said = versions_text(read_run(run))
         assert said.startswith("Run with fedasd_fast ")
         assert re.search(r"; from round 9 on with .*torch 9\.0\.0", said)

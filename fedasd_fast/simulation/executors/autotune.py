@@ -21,6 +21,7 @@ from ...common.schema import ConfigError
 from ...config import Config
 from .. import state
 from ..client.stacked_model import clients_that_fit, why_not_stackable
+from ..client.trainer import Trainer
 from ..cohort import ClientTask, client_tasks, local_steps
 from ..context import Context, Parallelism, worker_count
 from ..distributed.worker_pool import check_that_workers_can_start, needs_main
@@ -29,6 +30,7 @@ from ..resource_estimate import estimate_resources, shortage
 from ..storage.client_store import ClientStore
 from ..system.shared_memory import SharedMemory
 from ..system.threads import worth_threads
+from .first_samples import FirstSamples
 from .local import local_executor
 from .processes import pickled_inputs
 
@@ -51,20 +53,29 @@ class Candidate:
 
     def __str__(self) -> str:
         """`2 workers, stacked, 16 clients at a time, about 0.02 s a round`."""
+        return f"{self.layout}, about {self.seconds:.2g} s a round"
+
+    @property
+    def layout(self) -> str:
         at_once = self.parallelism.clients_at_once
         parts = [plural(self.workers, "worker")] if self.workers > 1 else []
         if at_once > 1:
             parts += ["whole-client op"] if self.op else ["stacked", f"{at_once} clients at a time"]
         else:
             parts.append("one client at a time")
-        return ", ".join([*parts, f"about {self.seconds:.2g} s a round"])
+        return ", ".join(parts)
 
     @property
     def with_threads(self) -> str:
         return f"{self}, {plural(self.parallelism.threads, 'thread')}"
 
+    @property
+    def start(self) -> float:
+        """Seconds before the first round."""
+        return _WORKER_START_SECONDS if self.executor == "processes" else 0.0
+
     def total(self, rounds: int) -> float:
-        return rounds * self.seconds + (_WORKER_START_SECONDS if self.executor == "processes" else 0)
+        return rounds * self.seconds + self.start
 
     def config(self, config: Config) -> Config:
         at_once, threads = self.parallelism.clients_at_once, self.parallelism.threads
@@ -76,21 +87,47 @@ class Candidate:
 def choose_executor(context: Context) -> tuple[Config, str]:
     """The configuration with the fastest executor for it, and what to tell the user about the choice."""
     config = context.experiment.config
-    serial = Candidate("serial", 1, Parallelism(context.parallelism.threads, 1), 0.0)
-    try:
-        candidates = [c for c in _candidates(context, _Stopwatch(context)) if _fits(context, c)]
-    except SimulationError:  # it will be told when the run meets it
-        candidates = []
-    if not candidates:
+    best = _fastest(context, _Stopwatch(context))
+    if best is None:
+        serial = Candidate("serial", 1, Parallelism(context.parallelism.threads, 1), 0.0)
         return serial.config(config), "one client at a time"
+    reason = why_not_stacked(context.experiment.method)
+    return best.config(config), f"{best} ({reason}, so clients are not stacked)" if reason else str(best)
+
+
+def expected_candidate(context: Context) -> Candidate | None:
+    """What the run would use, as given or chosen, timed within seconds.  None: nobody is sampled, or fails."""
+    config, given = context.experiment.config, context.parallelism
+    stopwatch = _Stopwatch(context)
+    try:
+        stopwatch.shorten()
+        if config.executor == "auto":
+            return _fastest(context, stopwatch)
+        if not stopwatch.cohort:
+            return None
+        seconds = stopwatch.round_seconds(stopwatch.cohort[: given.clients_at_once], given)
+    except SimulationError:
+        return None
+    if config.executor == "processes":
+        return _shared(context, stopwatch.cohort, context.workers, given.clients_at_once, given.threads, seconds)
+    return Candidate(config.executor, 1, given, seconds, context.chain is not None)
+
+
+def _fastest(context: Context, stopwatch: _Stopwatch) -> Candidate | None:
+    config = context.experiment.config
+    try:
+        candidates = [c for c in _candidates(context, stopwatch) if _fits(context, c)]
+    except SimulationError:  # it will be told when the run meets it
+        return None
+    if not candidates:
+        return None
     best = candidates[0]
     for candidate in candidates[1:]:
         if _MARGIN_FACTOR * candidate.total(config.rounds) < best.total(config.rounds):
             best = candidate
     for candidate in candidates:
         _log.info("executor = auto: %s%s", candidate.with_threads, " (chosen)" if candidate is best else "")
-    reason = why_not_stacked(context.experiment.method)
-    return best.config(config), f"{best} ({reason}, so clients are not stacked)" if reason else str(best)
+    return best
 
 
 def _candidates(context: Context, stopwatch: _Stopwatch) -> Iterator[Candidate]:
@@ -116,11 +153,18 @@ def _candidates(context: Context, stopwatch: _Stopwatch) -> Iterator[Candidate]:
         return
     workers = _workers(context, threads)
     for at_once, seconds in timed if workers > 1 else ():
-        turns = math.ceil(len(cohort) / (at_once * workers))  # each worker takes as many groups, all of a size
-        even = math.ceil(len(cohort) / (turns * workers)) if at_once > 1 else 1
-        part = min(1.0, turns * even / len(cohort))
-        expected = _WORKER_SLOWDOWN * seconds * part + _MESSAGE_SECONDS
-        yield Candidate("processes", workers, Parallelism(threads, even), expected, context.chain is not None)
+        yield _shared(context, cohort, workers, at_once, threads, seconds)
+
+
+def _shared(
+    context: Context, cohort: Sequence[ClientTask], workers: int, at_once: int, threads: int, seconds: float
+) -> Candidate:
+    """Worker processes, where one process takes so many seconds for a round."""
+    turns = math.ceil(len(cohort) / (at_once * workers))  # each worker takes as many groups, all of a size
+    even = math.ceil(len(cohort) / (turns * workers)) if at_once > 1 else 1
+    part = min(1.0, turns * even / len(cohort))
+    expected = _WORKER_SLOWDOWN * seconds * part + _MESSAGE_SECONDS
+    return Candidate("processes", workers, Parallelism(threads, even), expected, context.chain is not None)
 
 
 def _fits(context: Context, candidate: Candidate) -> bool:
@@ -168,6 +212,31 @@ class _Stopwatch:
         largest = max(rounds, key=len)
         self.cohort = largest[np.argsort(-local_steps(experiment, largest), kind="stable")]  # longest first
         self._steps = float(np.mean([local_steps(experiment, tasks).sum() for tasks in rounds]))
+
+    def shorten(self) -> None:
+        """If a client takes long, some of its batches from now on, at least one: a step takes as long as any other."""
+        if not self.cohort:
+            return
+        whole, cohort = self._context, self.cohort
+        steps = int(local_steps(whole.experiment, cohort[:1])[0])
+        self._limit(1)
+        trial = local_executor(replace(self._context, parallelism=replace(whole.parallelism, clients_at_once=1)))
+        for task in (self.cohort[-1], self.cohort[0]):  # the first, a small client, untimed
+            start = time.perf_counter()
+            trial.run(self._server, [task])
+            seconds = time.perf_counter() - start
+            self._records.rollback()
+        self._context, self.cohort = whole, cohort
+        if seconds * steps > _TIMING_SECONDS:
+            self._limit(max(1, int(_TIMING_SECONDS / seconds)))
+
+    def _limit(self, batches: int) -> None:
+        """So many batches of each client, in one epoch."""
+        whole = self._context.experiment
+        few = replace(whole, data=FirstSamples(whole.data, batches * whole.config.batch_size))
+        trainer = Trainer(few, self._context.trainer.model)
+        self._context = replace(self._context, experiment=few, trainer=trainer)
+        self.cohort = replace(self.cohort, epochs=np.ones_like(self.cohort.epochs))
 
     def round_seconds(self, group: Sequence[ClientTask], parallelism: Parallelism) -> float:
         """Seconds of a round, from those that this group takes."""

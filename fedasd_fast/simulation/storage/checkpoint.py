@@ -11,6 +11,7 @@ import io
 import logging
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ def save(directory: Path, round: int, content: Mapping[str, Any]) -> None:
     except OSError as error:
         raise SimulationError(
             f"cannot write the checkpoint {directory / name} ({len(data):,} bytes): {error.strerror}; earlier ones are "
-            f"unharmed: free some space, then `fedasd resume {directory.parent}`"
+            f"unharmed: free some space, then `fedasd resume {shlex.quote(str(directory.parent))}`"
         ) from error
     # Beside this one stays the one before it.  One of the same round or of a later one is damaged: the run fell back
     # from it.  Temporary files were left by a process that was killed.

@@ -6,8 +6,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shlex
 import time
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -40,6 +42,10 @@ class RunDirectory:
     @property
     def clients(self) -> Path:
         return self.path / "clients"
+
+    @property
+    def _resume_command(self) -> str:
+        return shlex.join(["fedasd", "resume", str(self.path)])
 
     def __enter__(self) -> RunDirectory:
         try:
@@ -85,7 +91,7 @@ class RunDirectory:
     def refuse_a_run(self) -> None:
         if self.holds_a_run():
             raise SimulationError(
-                f"{self.path} holds a run already; continue it with `fedasd resume {self.path}`, or choose another "
+                f"{self.path} holds a run already; continue it with `{self._resume_command}`, or choose another "
                 "directory"
             )
 
@@ -98,8 +104,10 @@ class RunDirectory:
         done keep their versions."""
         self.write("config.yaml", (config.to_yaml() + _END).encode())
         before = [row for row in self._rows("versions.jsonl", replacing=True) if row["round"] < round]
-        now = {"round": round, **versions()} | ({"training": training} if training else {})
-        if not before or {**before[-1], "round": round} != now:
+        now = {"round": round, "date": datetime.now(timezone.utc).isoformat(timespec="seconds"), **versions()}
+        if training:
+            now["training"] = training
+        if not before or {**before[-1], "round": round, "date": now["date"]} != now:
             before.append(now)
         self.write("versions.jsonl", jsonl.dump(before))
 
@@ -180,7 +188,7 @@ class RunDirectory:
     def _cannot_write(self, name: str, error: OSError) -> SimulationError:
         return SimulationError(
             f"cannot write {self.path / name}: {error.strerror}; nothing that was saved is harmed: when it can be "
-            f"written again, continue with `fedasd resume {self.path}`"
+            f"written again, continue with `{self._resume_command}`"
         )
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from fedasd_fast import simulate
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import from_dict
 from fedasd_fast.data.device_data import DeviceData
+from fedasd_fast.simulation import simulate
 from fedasd_fast.simulation.client import cuda_graph
 from fedasd_fast.simulation.executors.stacked import StackedExecutor
 from tests.simulation import device_checks as on_device

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedasd_fast import Result, algorithms, resume, simulate
+from fedasd_fast import algorithms
 from fedasd_fast.algorithms.hooks import why_not_stacked
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import from_dict
 from fedasd_fast.data.federated import Samples
 from fedasd_fast.data.synthetic import SyntheticData
-from fedasd_fast.simulation import SimulationError
+from fedasd_fast.simulation import Result, SimulationError, resume, simulate
 from fedasd_fast.simulation.client.flat_model import FlatModel
 from fedasd_fast.simulation.client.linear_chain import LinearChain
 from fedasd_fast.simulation.client.stacked_model import StackedModel, clients_that_fit

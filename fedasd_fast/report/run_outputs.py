@@ -1,0 +1,97 @@
+"""What a run leaves in its run directory when it ends: summary.txt, accuracy.png, report.html and its figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import presets
+from ..common.files import write_atomically
+from ..common.formatting import MODEL_DESCRIPTIONS, method_label, plural
+from ..common.plotting import save_figure
+from ..simulation.storage.recorded_run import RecordedRun
+from .accuracy_plot import accuracy_figure, common_settings
+from .page import write_report
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def write_run_outputs(run: RecordedRun) -> None:
+    """All of them; plots and page need matplotlib."""
+    save_summary(run)
+    save_figure(run_figure(run), plot_path(run))
+    write_run_page(run)
+
+
+def save_summary(run: RecordedRun) -> str:
+    """Writes summary.txt and returns its text."""
+    text = summary(run, presets.expected(run.config))
+    write_atomically(_directory(run) / "summary.txt", (text + "\n").encode())
+    return text
+
+
+def run_figure(run: RecordedRun) -> Figure:
+    """Accuracy against rounds, with the paper's number where there is one."""
+    paper, model = presets.expected(run.config), presets.headline_model(run.config)
+    return accuracy_figure(
+        [run],
+        model=model,
+        paper={run.label: paper.mean} if paper and paper.comparable and paper.model == model else None,
+        paper_rounds=paper.rounds if paper else None,
+        title=_title(run),
+        subtitle=common_settings([run.config]),
+    )
+
+
+def plot_path(run: RecordedRun) -> Path:
+    return _directory(run) / "accuracy.png"
+
+
+def write_run_page(run: RecordedRun) -> Path:
+    return write_report([_directory(run)], _directory(run) / "report.html", title=_title(run)).path
+
+
+def summary(run: RecordedRun, paper: presets.Expected | None) -> str:
+    config = run.config
+    lines = [
+        f"{config.name}: {method_label(config.method)}, seed {config.seed}, {run.rounds} of {config.rounds} rounds",
+        *_accuracy_lines(run),
+        f"  time      {run.seconds:.1f} s, {run.updates_per_second:.1f} client updates/s",
+    ]
+    if training := (run.versions[-1].get("training") if run.versions else None):
+        lines.append(f"  training  {training}")
+    if warning := failure_warning(run):
+        lines.append(f"  warning   {warning}")
+    if paper:
+        lines.append(f"  paper     {paper}")
+    return "\n".join([*lines, f"  folder    {run.out}"])
+
+
+def failure_warning(run: RecordedRun) -> str:
+    """How many clients failed and were dropped (on_client_error = drop); empty if none did."""
+    if not (failed := run.failed_updates):
+        return ""
+    rounds = sum(bool(row.get("failed")) for row in run.metrics)
+    updates = failed + round(run.total("client_updates"))
+    return f"{failed:,} of {updates:,} client updates failed and were left out, in {plural(rounds, 'round')}"
+
+
+def _accuracy_lines(run: RecordedRun) -> list[str]:
+    """The headline with its meaning; the other averaged models below it."""
+    headline = presets.headline_model(run.config)
+    found = {model: value for model in MODEL_DESCRIPTIONS if (value := run.accuracy(model)) is not None}
+    if headline not in found:
+        return ["  accuracy  not evaluated"]
+    others = "   ".join(f"{model} {value:.2f} %" for model, value in found.items() if model != headline)
+    first = f"  accuracy  {headline} {found[headline]:.2f} %: {MODEL_DESCRIPTIONS[headline]}"
+    return [first, f"            {others}"] if others else [first]
+
+
+def _title(run: RecordedRun) -> str:
+    return f"{run.config.name}: {run.label}, seed {run.config.seed}"
+
+
+def _directory(run: RecordedRun) -> Path:
+    assert run.out is not None
+    return run.out
