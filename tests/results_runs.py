@@ -16,6 +16,7 @@ FEDAVG, FEDAVG_ASD = RESULTS / "table4/fedavg-seed0", RESULTS / "table4/fedavg+a
 FEDDYN, FEDDYN_ASD = RESULTS / "table4/feddyn-seed0", RESULTS / "table4/feddyn+asd-seed0"
 FEDNTD, FEDNTD_ASD = RESULTS / "table4/fedntd-seed0", RESULTS / "table4/fedntd+asd-seed0"
 FEDNTD_SEED_1, FEDNTD_20 = RESULTS / "table4-seed1/fedntd-seed1", RESULTS / "table4-weight20/fedntd-seed0"
+BF16 = RESULTS / "table4-bf16/fedavg+asd-seed0"
 UNIFORM, CACHE = RESULTS / "table4-uniform/fedavg+asd-seed0", RESULTS / "table4-cache/fedavg+asd-seed0"
 
 

@@ -20,6 +20,7 @@ from fedasd_fast.common import compact_json
 from fedasd_fast.simulation.storage.recorded_run import read_run
 
 from .results_runs import (
+    BF16,
     CACHE,
     DOCS,
     FEDAVG,
@@ -128,6 +129,7 @@ def breakdown_rows() -> Iterator[str]:
         ("FedAvg+ASD", FEDAVG_ASD),
         ("FedAvg+ASD, uniform weights", UNIFORM),
         ("FedAvg+ASD, cached teacher", CACHE),
+        ("FedAvg+ASD, bfloat16", BF16),
         ("FedDyn", FEDDYN),
         ("FedDyn+ASD", FEDDYN_ASD),
         ("FedNTD", FEDNTD),
@@ -157,6 +159,18 @@ def last_ten_rows() -> Iterator[str]:
 def cache_rows() -> Iterator[str]:
     yield row("`augment: epoch, teacher: recompute`", *plain(accuracies(FEDAVG_ASD)))
     yield row("`augment: round, teacher: cache`", *plain(accuracies(CACHE)))
+
+
+def precision_rows() -> Iterator[str]:
+    pair = (FEDAVG_ASD, BF16)
+    whole, half = (accuracies(run) for run in pair)
+    yield row("float32", *plain(whole))
+    yield row("bfloat16", *plain(half))
+    yield row("bfloat16 over float32", *signed(half, whole))
+    every_fifth = [curve(run, "all")[4::5] for run in pair]  # rounds 100, 200, ..
+    yield row("`all`, float32", *plain(every_fifth[0]))
+    yield row("`all`, bfloat16", *plain(every_fifth[1]))
+    yield row("difference", *signed(every_fifth[1], every_fifth[0]))
 
 
 def fedspeed_rows() -> Iterator[str]:
@@ -230,6 +244,7 @@ def drift_rows() -> Iterator[str]:
         weight_rows,
         last_ten_rows,
         cache_rows,
+        precision_rows,
         fedspeed_rows,
         forgetting_rows,
         dissimilarity_rows,
@@ -254,6 +269,25 @@ def test_sentences_about_the_weights() -> None:
     )
     between = curve(FEDDYN, "all")[-1] - curve(FEDDYN, "sel")[-1]
     assert f"({between:.1f}) lies between `sel` and `all`" in said
+
+
+def test_sentences_about_half_precision() -> None:
+    said = " ".join((DOCS / "results.md").read_text().split())
+    apart = [half - whole for half, whole in zip(curve(BF16, "all"), curve(FEDAVG_ASD, "all"), strict=True)]
+    largest, behind = max(range(len(apart)), key=lambda k: abs(apart[k])), sum(change < 0 for change in apart)
+    size, mean = fmean(map(abs, apart)), fmean(apart)
+    ends = [curve(BF16, model)[-1] - curve(FEDAVG_ASD, model)[-1] for model in ("all", "sel")]
+    spikes, fewer = ([r["round"] for r in rounds_of(run) if r["loss"] > SPIKE] for run in (BF16, FEDAVG_ASD))
+    before, fallen, after = curve(BF16, "sel")[18:21]
+    for sentence in (
+        f"Over all {len(apart)} evaluations `all` differs by {size:.2f} points, {mean:+.2f} with its sign, and by at "
+        f"most {abs(apart[largest]):.2f} (round {20 * (largest + 1)}); in {behind} of them bfloat16 is behind",
+        f"it is {-ends[0]:.2f} behind on `all` and {ends[1]:.2f} ahead on `sel`",
+        f"{len(spikes)} rounds above {SPIKE:.0f} in place of {len(fewer)}, eight of them in a row (394 to 401)",
+        f"took `sel` from {before:.2f} to {fallen:.2f} at round 400; at round 420 it was back at {after:.2f}",
+    ):
+        assert sentence in said
+    assert [r for r in spikes if 390 <= r <= 405] == list(range(394, 402))
 
 
 def test_sentence_about_the_edge_of_stability() -> None:

@@ -90,6 +90,7 @@ def test_small_gradients_survive_by_the_scale() -> None:
     """A loss of 1e-5 times the usual one: its gradients are below the smallest number of float16."""
     model = FlatModel(nn.Linear(4, 3), half=torch.float16)
     step, x, y = LocalStep(config(optimizer={"weight_decay": 0.0}), model), torch.ones(2, 4), torch.tensor([0, 1])
+    model.vector.zero_()
     with torch.no_grad():
         model.module.weight.copy_(torch.tensor([[4.0], [4.0], [-0.5]]).expand(3, 4))  # the third class: e^-18
     found = {}
@@ -103,6 +104,7 @@ def test_small_gradients_survive_by_the_scale() -> None:
 
 def test_a_skipped_step_changes_nothing_and_is_counted() -> None:
     model = FlatModel(nn.Linear(2, 3), half=torch.float16)
+    model.vector.zero_()  # the gradient of a label's logit is -1/3: times 2^18, it overflows
     step = LocalStep(config(optimizer={"momentum": 0.9, "weight_decay": 0.1}), model)
     step.begin(Correction(), loss_scale=1024.0)
     assert step.velocity is not None
