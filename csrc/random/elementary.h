@@ -90,7 +90,8 @@ template <class To, class From>
   cosine = cosine * y + -1.388731625493765e-3f;
   cosine = cosine * y + 4.166664568298827e-2f;
   cosine = cosine * y * y - 0.5f * y + 1.0f;
-  // A quarter turn swaps them and changes the sign of one, a half turn that of both; by bits, as branches are no vectors.
+  // A quarter turn swaps them and changes the sign of one, a half turn that of both; by bits, as branches are no
+  // vectors.
   const uint32_t turned = angle & 0x80000000, swapped = 0u - ((angle >> 30) & 1);
   const auto s = bits_of<uint32_t>(sine), c = bits_of<uint32_t>(cosine);
   first = r * bits_of<float>(((c & ~swapped) | (s & swapped)) ^ turned ^ (swapped & 0x80000000));

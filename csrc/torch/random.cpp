@@ -6,9 +6,10 @@
 #include <pybind11/numpy.h>
 
 #include <cstring>
-#include <numeric>
+#include <functional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "../cpu/batch.h"
 #include "../random/shuffle.h"
@@ -24,7 +25,7 @@ using random::Key;
 using random::LabelDistribution;
 using random::SyntheticPopulation;
 using Numbers = py::array_t<int64_t, py::array::c_style>;  // [clients]
-constexpr int64_t kGrain = 16;  // clients a thread takes at least
+constexpr int64_t kGrain = 16;                             // clients a thread takes at least
 
 Key key_of(uint64_t key) { return {uint32_t(key), uint32_t(key >> 32)}; }
 
