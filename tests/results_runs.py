@@ -13,6 +13,7 @@ from fedasd_fast.simulation.storage.recorded_run import read_run
 DOCS = Path(__file__).parents[1] / "docs"
 RESULTS = DOCS / "results"
 FEDAVG, FEDAVG_ASD = RESULTS / "table4/fedavg-seed0", RESULTS / "table4/fedavg+asd-seed0"
+FEDAVG_SEED_1 = RESULTS / "table4-seed1/fedavg-seed1"
 FEDDYN, FEDDYN_ASD = RESULTS / "table4/feddyn-seed0", RESULTS / "table4/feddyn+asd-seed0"
 FEDNTD, FEDNTD_ASD = RESULTS / "table4/fedntd-seed0", RESULTS / "table4/fedntd+asd-seed0"
 FEDNTD_SEED_1, FEDNTD_20 = RESULTS / "table4-seed1/fedntd-seed1", RESULTS / "table4-weight20/fedntd-seed0"
