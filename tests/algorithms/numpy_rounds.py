@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedasd_fast.common.randomness import Stream, generator
 from fedasd_fast.config import Config
 from fedasd_fast.simulation import sampling
 
+from ..orders import epoch_order
 from .numpy_baselines import RULES, Rule
 from .numpy_reference import affine, asd_weights, softmax
 from .problem import CLASSES, Clients
@@ -67,11 +67,11 @@ def simulate(config: Config, data: Clients, w0: Array) -> Result:
         members = sampling.participants(config, t)
         ends, sent, steps = [], [], []
         for k in members:
-            order, teacher = generator(config.seed, Stream.SHUFFLE, t, k), rule.teacher(cloud)
+            teacher = rule.teacher(cloud)
             w, velocity, count = rule.start(k, cloud), np.zeros(len(w0)), 0
             taught = None if teacher is None else affine(teacher, xs[k])
-            for _ in range(config.local_epochs):
-                permutation = order.permutation(sizes[k])
+            for epoch in range(config.local_epochs):
+                permutation = epoch_order(config.seed, t, k, sizes[k], epoch)
                 for first in range(0, sizes[k], config.batch_size):
                     rows = permutation[first : first + config.batch_size]
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from fedasd_fast.common.randomness import Stream, generator
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config
 from fedasd_fast.simulation import sampling
 
+from ..orders import epoch_order
 from .numpy_reference import asd_weights, softmax
 from .problem import CLASSES, FEATURES, Clients, advance, prepare, settings, skewed
 from .test_methods import EXACT, OPTIMIZERS
@@ -67,9 +67,9 @@ def rounds_by_hand(config: Config, data: Clients, w0: Array) -> Array:
         lr, ends, sizes = optimizer.lr * optimizer.lr_decay_per_round**t, [], []
         for k in sampling.participants(config, t):
             x, y = data.client(k).inputs.numpy(), data.client(k).targets.numpy()
-            w, velocity, order = cloud, np.zeros_like(w0), generator(config.seed, Stream.SHUFFLE, t, k)
-            for _ in range(config.local_epochs):
-                permutation = order.permutation(len(y))
+            w, velocity = cloud, np.zeros_like(w0)
+            for epoch in range(config.local_epochs):
+                permutation = epoch_order(config.seed, t, k, len(y), epoch)
                 for first in range(0, len(y), config.batch_size):
                     rows = permutation[first : first + config.batch_size]
                     near, teacher, _ = forward(cloud, x[rows])
