@@ -200,8 +200,8 @@ def from_dict(values: Mapping[str, Any]) -> Config:
     return build(Config, values)
 
 
-# What settings mean that a saved configuration lacks because they came later, where it is not their default.
-BEFORE = {"random_streams": 1, "client_op": "off"}
+# What settings mean that a saved configuration lacks because they came after the first version.
+BEFORE = {"random_streams": 1, "client_op": "off", "precision": "float32", "tf32": None}
 
 
 def from_saved(values: Mapping[str, Any]) -> Config:

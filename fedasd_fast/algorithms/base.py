@@ -79,7 +79,7 @@ class Updates:
     """What came back from the clients of a round, in the order of their ids."""
 
     weights: np.ndarray  # [m] of their models in the mean; sum to 1
-    steps: np.ndarray  # [m] local steps
+    steps: np.ndarray  # [m] local steps that changed the model: not those skipped in float16
     lengths: np.ndarray  # [m] ||w_k - w_t||
 
     @property

@@ -42,7 +42,19 @@ def create(name: str, arguments: Mapping[str, Any]) -> Method:
         raise ConfigError(f"method = {name!r} is unknown{nearest(name, names())}")
     if "__dataclass_fields__" not in vars(cls):
         raise ConfigError(f"method = {name!r}: decorate {cls.__name__} with @dataclass(frozen=True)")
-    return build(cls, arguments, "method_args")
+    method = build(cls, arguments, "method_args")
+    _check_vector_names(name, method)
+    return method
+
+
+def _check_vector_names(name: str, method: Method) -> None:
+    """Records and sums are kept by name: of two vectors with one name, one would be lost or both added up."""
+    taken = [*method.client_state, *method.sent, "upload"]
+    if twice := sorted({vector for vector in taken if taken.count(vector) > 1}):
+        raise ConfigError(
+            f"method = {name!r}: client_state = {tuple(method.client_state)} and sent = {tuple(method.sent)} have "
+            f"{', '.join(twice)} twice, or call a vector upload, as a client's last model is called; rename it"
+        )
 
 
 def _imported(path: str) -> type[Method]:

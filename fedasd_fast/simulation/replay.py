@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from torch import Tensor, nn
 
+from ..algorithms import Server
 from ..common.code_trust import require_trust
 from ..data.federated import FederatedData
 from . import state
-from .client.update import train_client
-from .cohort import client_tasks
-from .context import build_context, named_code
+from .client.chain_trainer import ChainTrainer
+from .client.cohort_clients import CohortClients
+from .client.update import checked_update, train_client
+from .cohort import ClientTask, client_tasks
+from .context import Context, build_context, named_code
 from .distributed.sharding import Shard
 from .errors import ClientError, SimulationError
 from .executors import local_executor
@@ -25,6 +30,8 @@ from .storage.run_directory import RunDirectory
 from .system.process_state import own_process_state
 from .system.tf32 import tf32
 from .system.threads import threads
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,24 @@ def replay(
         error = None
         try:
             with threads(context.parallelism.threads), tf32(config.tf32):
-                train_client(context.trainer, records, experiment.server(now), tasks[client], losses)
+                _train(context, experiment.server(now), tasks[client], losses)
         except ClientError as failure:
             error = str(failure)
         return Replay([float(loss) for loss in losses], error, repeated)
+
+
+def _train(context: Context, server: Server, task: ClientTask, losses: list[Tensor]) -> None:
+    """With the bits of the run if that trained its clients one at a time, or by the whole-client op, where they do not
+    depend on other clients; up to the last bits if it stacked them."""
+    experiment, records = context.experiment, context.records
+    if context.chain is not None and context.parallelism.clients_at_once > 1:
+        clients = CohortClients(experiment, np.array([task.client]), records, context.initial)
+        try:
+            run = ChainTrainer(context.trainer, context.chain).train(server, [task], clients).client(0)
+        except Exception as error:  # as in a run, which then trains the client by itself to learn at which step it is
+            _log.info("the whole-client op failed: %s", error)
+        else:
+            losses += run.losses
+            checked_update(experiment, server, clients[0], records.read(task.client), run)
+            return
+    train_client(context.trainer, records, server, task, losses)

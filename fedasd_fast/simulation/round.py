@@ -50,7 +50,8 @@ def run_round(experiment: Experiment, executor: Executor, state: State) -> tuple
         change[name] /= weight
     order = np.argsort(tasks.clients)
     rows = order[np.searchsorted(tasks.clients, finished, sorter=order)]
-    updates = Updates(tasks.weights[rows] / weight, steps, reports.column("distance"))
+    taken = np.maximum(1, steps - reports.column("skipped"))  # as `finish` and `contribution` count them
+    updates = Updates(tasks.weights[rows] / weight, taken, reports.column("distance"))
     method = experiment.method
     try:
         cloud, kept = method.combine(replace(server, updates=updates), mean, change)

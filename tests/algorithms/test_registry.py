@@ -135,6 +135,24 @@ def test_a_method_that_is_no_dataclass_is_named() -> None:
         create(f"{__name__}:NotADataclass", {})
 
 
+@dataclass(frozen=True)
+class SendsWhatItKeeps(Method):
+    client_state = ("c",)
+    sent = ("c",)
+
+
+@dataclass(frozen=True)
+class KeepsAnUpload(Method):
+    client_state = ("upload",)
+
+
+@pytest.mark.parametrize(("cls", "vector"), [(SendsWhatItKeeps, "c"), (KeepsAnUpload, "upload")])
+def test_vectors_of_one_name_are_refused(cls: type[Method], vector: str) -> None:
+    """Their sums, or records, would be mixed up."""
+    with pytest.raises(ConfigError, match=f"have {vector} twice.*rename it"):
+        create(f"{__name__}:{cls.__name__}", {})
+
+
 def test_asd_is_one_switch() -> None:
     by_name = settings(method="feddyn+asd")
     by_setting = settings(method="feddyn", asd=dict(enabled=True))

@@ -142,6 +142,18 @@ def test_overflowing_steps_are_skipped(method: str, executor: str) -> None:
 
 
 @pytest.mark.usefixtures("_high")
+@pytest.mark.parametrize(("executor", "scale"), [("serial", HIGH), ("stacked", 2 * HIGH)])
+def test_combine_counts_the_steps_that_clients_counted(executor: str, scale: float) -> None:
+    """FedNova divides each change by the client's steps and multiplies by those that the server knows of: with one
+    client both are the same number, and its model is the next one."""
+    settings = config(method="fednova", executor=executor, clients=1, participation=1.0, rounds=1, local_epochs=5)
+    start_with(scale)
+    result = simulate(settings.replace(synthetic={"samples_per_client": 80}))
+    assert 0 < result.metrics[0]["steps_skipped"] < result.metrics[0]["steps"] - 1
+    torch.testing.assert_close(result.models["cloud"], result.models["all"])
+
+
+@pytest.mark.usefixtures("_high")
 @pytest.mark.parametrize("at_once", [1, 3])
 def test_the_same_bits_for_any_number_of_workers_and_ranks(at_once: int, tmp_path: Path) -> None:
     settings = config(method="feddyn+asd", rounds=3, clients_at_once=at_once)

@@ -67,6 +67,15 @@ def test_an_older_run_is_read_and_repeated_with_its_version(tmp_path: Path, olde
     assert without_times(read_run(again).metrics) == without_times(run.metrics)
 
 
+def test_what_the_first_version_saved() -> None:
+    """Its settings, in the order of the file: what came later must have a meaning where it is missing."""
+    first = """name dataset dataset_args synthetic model model_args method method_args partition size_sigma clients
+        participation sampling failures rounds local_epochs batch_size optimizer asd augment teacher eval_every
+        eval_models eval_batch_size checkpoint_every on_client_error seed dtype device cuda_graph executor workers
+        clients_at_once threads data_dir out"""
+    assert [name for name in Config().to_dict() if name not in BEFORE] == first.split()
+
+
 def test_an_older_run_that_died_before_its_first_checkpoint_starts_again(tmp_path: Path, older: Any) -> None:
     config = small_config(rounds=2, random_streams=1, out=str(tmp_path / "run"))
     expected = simulate(config)

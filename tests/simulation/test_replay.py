@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from fedasd_fast.kernels import loader
 from fedasd_fast.simulation import Replay, SimulationError, replay, simulate
+from fedasd_fast.simulation.client.chain_trainer import ChainTrainer
+from fedasd_fast.simulation.client.stacked_trainer import StackedRun
 from fedasd_fast.simulation.client.trainer import LocalRun, Trainer
+from fedasd_fast.simulation.errors import ClientError
 from fedasd_fast.simulation.storage.client_store import ClientStore
 from fedasd_fast.simulation.storage.run_directory import RunDirectory
 from tests.simulation.small_runs import files, small_config
@@ -46,6 +50,35 @@ def test_the_same_losses(round: int, repeated: int, run: tuple[Path, Traces]) ->
         assert replay(out, round, client) == Replay(traces[round, client], None, repeated)
     assert files(out) == before
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.name != "lock"} == stamps
+
+
+@pytest.mark.skipif(not loader.available, reason="needs the compiled extension")
+def test_a_client_that_the_whole_client_op_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose bits are not those of a client that is trained step by step."""
+    found: Traces = {}
+    train = ChainTrainer.train
+
+    def spy(self: ChainTrainer, server: Any, tasks: Any, clients: Any) -> StackedRun:
+        result = train(self, server, tasks, clients)
+        found.update({(server.round + 1, one.id): result.client(k).losses.tolist() for k, one in enumerate(clients)})
+        return result
+
+    changes = {"failures": {"stragglers": 0.5}, "local_epochs": 3, "rounds": 4, "optimizer": {"lr": 3.0}}
+    with monkeypatch.context() as patch:
+        patch.setattr(ChainTrainer, "train", spy)
+        simulate(small_config(method="feddyn+asd", executor="stacked", out=str(tmp_path), **changes))
+    for (round, client), losses in found.items():
+        assert replay(tmp_path, round, client).losses == losses
+
+
+@pytest.mark.skipif(not loader.available, reason="needs the compiled extension")
+def test_a_client_that_failed_in_the_whole_client_op(tmp_path: Path) -> None:
+    optimizer = {"lr": 1e30, "clip_norm": None}
+    with pytest.raises(ClientError) as failure:
+        simulate(small_config(executor="stacked", out=str(tmp_path), optimizer=optimizer))
+    found = replay(tmp_path, failure.value.round + 1, failure.value.client)
+    assert found.error is not None
+    assert str(failure.value).startswith(found.error)
 
 
 def test_repeating_many_rounds_takes_no_more_memory_than_the_run(

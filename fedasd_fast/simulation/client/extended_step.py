@@ -96,6 +96,7 @@ class ExtendedStep(LocalStep):
             weight, options = self.distillation.weight, {"client_dim": _client_dim(logits), **self._options}
             term, more = asd_loss_and_grad(logits, self.teacher[rows], y, None, weight, 0.0, **options)
             loss, gradient = loss + term, gradient + more
+        gradient = gradient.to(logits.dtype)  # changed logits are float32 in half precision too
         if local_loss is None:
             self.model.backward(gradient)
             return loss

@@ -64,7 +64,7 @@ class LocalLoss:
     def _outputs(self, parameters: dict[str, Tensor], inputs: Tensor) -> Outputs:
         module = self._model.module
         module.eval()
-        with torch.no_grad():
+        with torch.no_grad(), self._model.autocast():
             logits = functional_call(module, parameters, (inputs,))
         module.train()
         return Outputs(logits, self._features)
