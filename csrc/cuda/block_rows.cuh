@@ -13,7 +13,8 @@ template <class T_>
 struct BlockTeam {
   using T = T_;
   // Of one row, and of two at a time.
-  static constexpr int kPieces = sizeof(T) == sizeof(double) ? 2 : 4, kPairPieces = kPieces / 2;
+  static constexpr int kPieces = sizeof(T) == sizeof(double) ? 1 : 4;
+  static constexpr int kPairPieces = sizeof(T) == sizeof(double) ? 1 : 2;
   // Two blocks a multiprocessor: one streams while the other meets at its barriers.
   static constexpr int kMaxThreads = 256, kMinBlocks = sizeof(T) == sizeof(double) ? 1 : 2;
   static constexpr bool kLong = true;

@@ -180,16 +180,23 @@ struct Pieces {
     for (int i = 0; i < kWords<S>; i += int(sizeof(Word)) / 4) {
       const Word* at = reinterpret_cast<const Word*>(from) + i * 4 / int(sizeof(Word));
       const Word word = use == Use::last ? __ldcs(at) : __ldg(at);  // no kernel writes what it reads by these
-      memcpy(to + i, &word, sizeof word);
+      to[i] = word.x, to[i + 1] = word.y;
+      if constexpr (sizeof(Word) == 16) to[i + 2] = word.z, to[i + 3] = word.w;
     }
   }
+  // By arithmetic, not memcpy: bytes of different sizes in one array would send it to local memory.
+  static __device__ __forceinline__ uint32_t bits(float x) { return __float_as_uint(x); }
   static __device__ __forceinline__ uint32_t bits(__half x) { return __half_as_ushort(x); }
   static __device__ __forceinline__ uint32_t bits(__nv_bfloat16 x) { return __bfloat16_as_ushort(x); }
 
   template <class S>
   static __device__ __forceinline__ void load_one(uint32_t* to, int i, S x) {
-    if constexpr (sizeof(S) == 2) to[i] = bits(x);
-    else memcpy(to + i * int(sizeof(S)) / 4, &x, sizeof x);
+    if constexpr (sizeof(S) == 8) {
+      const uint64_t both = static_cast<uint64_t>(__double_as_longlong(x));
+      to[2 * i] = uint32_t(both), to[2 * i + 1] = uint32_t(both >> 32);
+    } else {
+      to[i] = bits(x);
+    }
   }
   // The same in every place, side by side or one a word.
   template <class S>
@@ -208,10 +215,10 @@ struct Pieces {
       const uint32_t word = whole ? from[i / 2] >> (i % 2 * 16) : from[i];
       if constexpr (std::is_same_v<S, __half>) return __ushort_as_half(static_cast<unsigned short>(word));
       else return __ushort_as_bfloat16(static_cast<unsigned short>(word));
+    } else if constexpr (sizeof(S) == 8) {
+      return __longlong_as_double(static_cast<long long>(uint64_t(from[2 * i + 1]) << 32 | from[2 * i]));
     } else {
-      S x;
-      memcpy(&x, from + i * int(sizeof(S)) / 4, sizeof x);
-      return x;
+      return __uint_as_float(from[i]);
     }
   }
 };

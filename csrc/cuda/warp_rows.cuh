@@ -16,7 +16,12 @@ struct WarpTeam {
   // What registers allow: `slots` values each of student and teacher, and about 50 more.
   static constexpr bool kLong = slots * sizeof(T) >= 64;
   static constexpr int kMaxThreads = slots * sizeof(T) <= 32 ? 256 : 128;
-  static constexpr int kMinBlocks = sizeof(T) == sizeof(double) ? 1 : 3;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  static constexpr int kBlocks = 2;  // Turing's code takes more registers for addresses
+#else
+  static constexpr int kBlocks = slots == kPiece ? 2 : 3;
+#endif
+  static constexpr int kMinBlocks = sizeof(T) == sizeof(double) ? 1 : kBlocks;
   struct Shared {};
 
   int lane = int(threadIdx.x) % lanes;
