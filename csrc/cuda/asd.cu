@@ -14,15 +14,15 @@ namespace {
 // One block does a client's batch if it needs no more rounds of short rows than this.  More blocks have to find out
 // which is the last, and those of a raw teacher meet at a barrier of the grid, which costs about as much as a round.
 constexpr int64_t kRounds = 1, kRawRounds = 2;
-constexpr int kThreads = 128;  // where several blocks share a client: more of them, to spread over the GPU
+constexpr int kThreads = 128;              // where several blocks share a client: more of them, to spread over the GPU
 constexpr int64_t kClassesOfAThread = 16;  // of a long row, in a step
 // Weights that a thread reads for itself at most, see run().
 constexpr int64_t kCachedRowsOfAThread = 8;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Never 0, which is what wiped memory holds, and never the same twice in 2^32 calls: an odd multiple of a counter with a
-// random start, to be unlike what memory is likely to hold.
+// Never 0, which is what wiped memory holds, and never the same twice in 2^32 calls: an odd multiple of a counter with
+// a random start, to be unlike what memory is likely to hold.
 uint32_t new_stamp() {
   static std::atomic<uint32_t> counter{std::random_device{}()};
   uint32_t stamp = 0;

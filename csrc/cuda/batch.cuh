@@ -25,8 +25,8 @@ __device__ __forceinline__ T checked_log_proportion(T proportion) {
   return log_e(proportion);
 }
 
-// Label and cache row as they lie in memory.  Reading them and looking at them are two steps, so that other loads can be
-// issued in between.
+// Label and cache row as they lie in memory.  Reading them and looking at them are two steps, so that other loads can
+// be issued in between.
 struct BatchEntry {
   int64_t label, teacher_row;
 };

@@ -67,7 +67,7 @@ struct BlockTeam {
   __device__ __forceinline__ Softmax<T> softmax(Source<T> from, T scale, T other_scale) {
     Softmax<T> s;
     from.pad = -kInfinity<T>;
-    each_step<Use::again>(from, [&](T(&x)[kPieces * kPiece], int) { add<sums>(s, x, scale, other_scale); });
+    each_step<Use::again>(from, [&](T(&x)[kPieces* kPiece], int) { add<sums>(s, x, scale, other_scale); });
     s.template raise<sums>(max(s.shift), scale, other_scale);
     if constexpr (sums == SoftmaxSums::one) {
       s.sum = sum(s.sum);
@@ -97,7 +97,7 @@ struct BlockTeam {
   }
   template <class F>
   __device__ __forceinline__ void map_student(void* out, DType type, F f) {
-    each_step<Use::last>(student, [&](T(&x)[kPieces * kPiece], int c) {
+    each_step<Use::last>(student, [&](T(&x)[kPieces* kPiece], int c) {
 #pragma unroll
       for (int i = 0; i < kPieces * kPiece; ++i) x[i] = f(x[i], column(c, i));
       put<kPieces>(out, type, x, c);

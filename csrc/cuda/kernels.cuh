@@ -40,7 +40,7 @@ struct Parameters {
   T* teacher_shift = nullptr;
   T* teacher_sum = nullptr;
   // More than one block a client: [clients, blocks_per_client].
-  double* weight_sums = nullptr;  // three each
+  double* weight_sums = nullptr;     // three each
   uint64_t* partial_loss = nullptr;  // two words each, see loss_sum.cuh
   uint32_t stamp = 0;
 

@@ -1,12 +1,12 @@
 // Adds the blocks' partial losses up to a client's loss, within the same launch.
 //
-// The block that ends last adds them up, in their order.  Every block publishes its partial loss, then looks at those of
-// all blocks of the client; if one is missing, another block will come after it and see more.
+// The block that ends last adds them up, in their order.  Every block publishes its partial loss, then looks at those
+// of all blocks of the client; if one is missing, another block will come after it and see more.
 //
-// A partial loss is published as two words of 64 bits: half of its bits each, beside the stamp of this call.  So whoever
-// sees both stamps has the loss as well, without any order between the two.  A stamp is a number that this process has
-// not used before, so the memory needs no initialisation (which would be a launch of its own); and because the words are
-// wiped in the end, a CUDA graph can replay the launch with the same number.
+// A partial loss is published as two words of 64 bits: half of its bits each, beside the stamp of this call.  So
+// whoever sees both stamps has the loss as well, without any order between the two.  A stamp is a number that this
+// process has not used before, so the memory needs no initialisation (which would be a launch of its own); and because
+// the words are wiped in the end, a CUDA graph can replay the launch with the same number.
 #pragma once
 
 #include "kernels.cuh"

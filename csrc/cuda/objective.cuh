@@ -18,8 +18,8 @@ struct ObjectiveShared {
   LossSumShared loss_sum;
 };
 
-// A client's rows, dealt to the teams of its blocks in turn.  Labels are read a row ahead; all loads of a row are issued
-// before the first of them is waited for.
+// A client's rows, dealt to the teams of its blocks in turn.  Labels are read a row ahead; all loads of a row are
+// issued before the first of them is waited for.
 template <class Team, bool cached>
 struct ObjectiveRows {
   using T = typename Team::T;

@@ -19,7 +19,7 @@
 #define FEDASD_DEVICE_ASSERT(condition) \
   ((condition) ? void() : __assert_fail(#condition, __FILE__, static_cast<unsigned>(__LINE__), __func__))
 extern "C" __host__ __device__ __attribute__((noreturn)) void __assert_fail(const char*, const char*, unsigned,
-                                                                           const char*) noexcept;
+                                                                            const char*) noexcept;
 #endif
 
 namespace fedasd::cuda {

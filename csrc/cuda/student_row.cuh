@@ -1,5 +1,5 @@
-// Loss and gradient of one row, given its weight: the same algorithm for a team of lanes (warp_rows.cuh) and for a block
-// as a team (block_rows.cuh).
+// Loss and gradient of one row, given its weight: the same algorithm for a team of lanes (warp_rows.cuh) and for a
+// block as a team (block_rows.cuh).
 #pragma once
 
 #include "../asd/formulas.h"
@@ -94,8 +94,9 @@ struct StudentRow {
 
  private:
   template <bool logs>
-  __device__ __forceinline__ double value_and_gradient(int label, T alpha, T valid, const RowNumbers<T, cached>& numbers,
-                                                       void* gradient, DType type) {
+  __device__ __forceinline__ double value_and_gradient(int label, T alpha, T valid,
+                                                       const RowNumbers<T, cached>& numbers, void* gradient,
+                                                       DType type) {
     const T t_sum = numbers.t_sum;
     Softmax<T> s = team.template student_softmax<SoftmaxSums::two>(p.scales.at_tau, p.scales.at_one);
     k = {};

@@ -1,8 +1,8 @@
 // alpha: the weights of a client's rows, normalised by their sum.
 //
 // Rows are summed over their maximum, first by threads, then by blocks, always in the same order.  A block either sums
-// all rows of its client for itself, or only some of them and publishes the sum; after a barrier of the grid every block
-// then adds up the published ones.
+// all rows of its client for itself, or only some of them and publishes the sum; after a barrier of the grid every
+// block then adds up the published ones.
 #pragma once
 
 #include <type_traits>

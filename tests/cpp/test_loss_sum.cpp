@@ -1,5 +1,6 @@
 // The sum of the blocks' partial losses (csrc/cuda/loss_sum.cuh) under weak memory: every loss is right in every
-// schedule.  Compiled again with one part of the protocol left out, the test expects to find a schedule that goes wrong.
+// schedule.  Compiled again with one part of the protocol left out, the test expects to find a schedule that goes
+// wrong.
 #include <cmath>
 #include <string>
 #include <vector>
