@@ -117,8 +117,8 @@ def describe(symbol: str) -> tuple[str, int | None, bool]:
     g = kernel.groupdict()
     double = (g["warp_type"] or g["block_type"]) == "d"
     row = f"{g['lanes']} lanes x {g['slots']}" if g["lanes"] else "block a row"
-    what = {"build_cache": "cache", "cross_entropy": "cross-entropy"}.get(g["kind"])
-    what = what or ("cached" if g["cached"] == "1" else "raw")
+    teacher = "cached" if g["cached"] == "1" else "raw"
+    what = {"build_cache": "cache", "cross_entropy": "cross-entropy"}.get(g["kind"], teacher)
     loss = "" if g["kl"] is None else " kl" if g["kl"] == "1" else " reverse_kl, js"
     classes = int(g["lanes"]) * int(g["slots"]) if g["lanes"] else None
     return f"{what}{loss}, {'f64' if double else 'f32'}, {row}", classes, double

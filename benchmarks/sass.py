@@ -1,6 +1,6 @@
 """Loads in flight, waits and instructions of the CUDA kernels, read from their machine code.
 
-``python -m benchmarks.sass CUBIN...`` prints the table of ``make cuda``; it needs nvdisasm, of the CUDA toolkit or of
+``python -m benchmarks.sass CUBIN...`` prints the table of ``make sass``; it needs nvdisasm, of the CUDA toolkit or of
 ``pip install nvidia-cuda-nvdisasm``.
 
 Each loop over rows, or over the pieces of a long row, is followed once around, along the path that float32 rows take
@@ -226,7 +226,8 @@ def table(found: list[Pass]) -> str:
         "|---|---|---:|---:|---:|---:|---:|",
     ]
     lines += [
-        f"| {p.kernel} | {p.arch} | {p.wide_loads} | {p.in_flight} | {p.waits} | {p.wide_stores} | {p.per_element:.1f} |"
+        f"| {p.kernel} | {p.arch} | {p.wide_loads} | {p.in_flight} | {p.waits} | {p.wide_stores} "
+        f"| {p.per_element:.1f} |"
         for p in found
     ]
     return "\n".join(lines) + "\n"
