@@ -32,7 +32,8 @@ void commit(size_t chosen) {
 
 void reset_store_buffers() {
   pending.clear();
-  odds = uint64_t(1) << random_bits() % 11;
+  // Not drawn from random_bits(): the schedules of kernels that store nothing relaxed stay as they are.
+  odds = uint64_t(1) << (device().seed * 0x9e3779b97f4a7c15u >> 32) % 11;
 }
 
 void drain_some() {
