@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(Team::kMaxThreads, kl ? Team::kMinBlocks : 1)
   }
   // Its barrier also stands between a team's leader, who wrote the numbers of a raw teacher's row, and the lanes that
   // read them.
-  const auto& weights = Alpha::normalised(p.problem, client, sum, shared.weights);
+  const auto& weights = Alpha::normalised(p.problem, rows.client, sum, shared.weights);
 
   StudentRow<Team, cached, kl> student_row(team, p);
   double loss = 0;
