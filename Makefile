@@ -25,7 +25,7 @@ CUDA_OBJECTS := $(patsubst csrc/cuda/%.cu,$(CUDA)/%.o,$(wildcard csrc/cuda/*.cu)
 
 .PHONY: help demo demo-loss examples test test-core test-cuda test-python test-docs test-dist fuzz
 .PHONY: lint lint-cpp lint-workflows format format-cpp hooks
-.PHONY: soak cuda cuda-extension bench bench-gpu bench-peers bench-peers-setup dist release-notes clean
+.PHONY: soak cuda sass cuda-extension bench bench-gpu bench-peers bench-peers-setup dist release-notes clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "make %-18s %s\n", $$1, $$2}' Makefile
@@ -101,6 +101,15 @@ cuda:  ## compile the CUDA kernels (needs nvcc, no GPU) and print what ptxas say
 	@command -v $(NVCC) >/dev/null || (echo "make cuda needs nvcc: install the CUDA toolkit, or set NVCC=/path/to/nvcc"; exit 1)
 	@$(MAKE) --no-print-directory -j$(JOBS) $(CUDA)/kernels.md
 	@cat $(CUDA)/kernels.md
+
+SASS_CUBINS := $(foreach a,80 90,$(foreach f,cached_f32 raw_f32,$(CUDA)/$(f)-sm$(a).cubin))
+$(SASS_CUBINS): $(wildcard csrc/cuda/*)
+	@mkdir -p $(CUDA)
+	$(NVCC) -std=c++17 -O3 -arch=sm_$(lastword $(subst -sm, ,$(basename $(@F)))) -cubin \
+	  csrc/cuda/$(firstword $(subst -sm, ,$(basename $(@F)))).cu -o $@
+
+sass: $(SASS_CUBINS)  ## count loads in flight, waits and instructions in machine code (needs nvcc and nvdisasm, no GPU)
+	$(PYTHON) -m benchmarks.sass $(SASS_CUBINS)
 
 # In a copy of the tree: both builds of the extension would have the same name.  Only the package index is asked for
 # torch, because a local folder of wheels may hold a CPU build of the same version.

@@ -63,7 +63,7 @@ class Kernel:
     @property
     def threads(self) -> int:
         """Of a block where several blocks share the work (csrc/cuda/asd.cu, update.cuh)."""
-        return 256 if self.update else 128 if self.classes else 256 if self.double else 512
+        return 128 if self.classes else 256
 
     @property
     def warps(self) -> int:
@@ -92,7 +92,7 @@ def read(log: str) -> Iterator[Kernel]:
             # The kernel's own line, and one for each function it calls.
             stack, spills = max(stack, int(found[1])), max(spills, int(found[2]) + int(found[3]))
         elif (found := USED.search(line)) and entry:
-            name, classes, double = _describe(entry[1])
+            name, classes, double = describe(entry[1])
             yield Kernel(
                 name=name,
                 arch=entry[2],
@@ -106,7 +106,7 @@ def read(log: str) -> Iterator[Kernel]:
             entry, stack, spills = None, 0, 0
 
 
-def _describe(symbol: str) -> tuple[str, int | None, bool]:
+def describe(symbol: str) -> tuple[str, int | None, bool]:
     """Name, longest row and whether it computes in double."""
     if update := UPDATE.search(symbol):
         what = {"Step": "step", "Ascent": "ascent", None: "accumulation"}[update["row"]]
@@ -117,8 +117,8 @@ def _describe(symbol: str) -> tuple[str, int | None, bool]:
     g = kernel.groupdict()
     double = (g["warp_type"] or g["block_type"]) == "d"
     row = f"{g['lanes']} lanes x {g['slots']}" if g["lanes"] else "block a row"
-    what = {"build_cache": "cache", "cross_entropy": "cross-entropy"}.get(g["kind"])
-    what = what or ("cached" if g["cached"] == "1" else "raw")
+    teacher = "cached" if g["cached"] == "1" else "raw"
+    what = {"build_cache": "cache", "cross_entropy": "cross-entropy"}.get(g["kind"], teacher)
     loss = "" if g["kl"] is None else " kl" if g["kl"] == "1" else " reverse_kl, js"
     classes = int(g["lanes"]) * int(g["slots"]) if g["lanes"] else None
     return f"{what}{loss}, {'f64' if double else 'f32'}, {row}", classes, double

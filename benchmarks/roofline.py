@@ -19,7 +19,17 @@ EXPONENTIALS_PER_CLOCK = (
     16  # exponentials of a multiprocessor and clock (CUDA C++ Programming Guide, Arithmetic Instructions)
 )
 INSTRUCTIONS_PER_CLOCK = 128  # instructions, counted by thread: four schedulers, one instruction of a warp each
-ONE_BLOCK_ROUNDS = 4  # of short rows: kRoundsOfOneBlock in csrc/cuda/asd.cu
+ROUNDS, RAW_ROUNDS = 1, 2  # of short rows in one block: kRounds and kRawRounds in csrc/cuda/asd.cu
+CLASSES_OF_A_THREAD = 16  # of a long row, in a step: csrc/cuda/asd.cu
+CACHED_ROWS_OF_A_THREAD = 8  # more of them, and the blocks share the weights out: csrc/cuda/asd.cu
+
+
+# Instructions of an element in float32, by the classes that a thread holds; the teacher's pass and the student's.
+INSTRUCTIONS = {
+    True: {4: 129.5, 8: 76.5, 16: 56.4, 32: 45.2},
+    False: {4: 173.0, 8: 109.6, 16: 83.5, 32: 69.7},
+}
+LONG_INSTRUCTIONS = {True: 44.8, False: 60.5}
 
 
 @dataclass(frozen=True)
@@ -52,10 +62,10 @@ class Tile:
 
 def tile(classes: int) -> Tile:
     if classes > 1024:
-        return Tile(0, 8, 512, 512, 1)
-    lanes = 4 if classes <= 16 else 8 if classes <= 32 else 16 if classes <= 64 else 32
-    slots = 4 if classes <= 128 else 8 if classes <= 256 else 16 if classes <= 512 else 32
-    return Tile(lanes, slots, {16: 384, 32: 256}.get(slots, 512), 128, {4: 8, 8: 4, 16: 3, 32: 2}[slots])
+        return Tile(0, 16, 256, 256, 2)
+    lanes = 4 if classes <= 16 else 8 if classes <= 32 else 16 if classes <= 128 else 32
+    slots = 4 if classes <= 64 else 8 if classes <= 256 else 16 if classes <= 512 else 32
+    return Tile(lanes, slots, 256 if slots <= 8 else 128, 128, 6 if slots <= 8 else 3)
 
 
 @dataclass(frozen=True)
@@ -93,12 +103,13 @@ def grid(call: LossCall, gpu: Gpu) -> Grid:
     t = tile(call.classes)
 
     def block(limit: int) -> tuple[int, int]:
-        wanted = call.batch * t.lanes if t.lanes else ceil_div(call.classes, 8)
+        wanted = call.batch * t.lanes if t.lanes else ceil_div(call.classes, CLASSES_OF_A_THREAD)
         threads = min(limit, max(32, 32 * ceil_div(wanted, 32)))
         return threads, threads // t.lanes if t.lanes else 1
 
     threads, teams = block(t.max_threads)
-    if ceil_div(call.batch, teams) > (ONE_BLOCK_ROUNDS if t.lanes else 1):
+    most = 1 if not t.lanes else ROUNDS if call.cached else RAW_ROUNDS
+    if ceil_div(call.batch, teams) > most:
         shared, shared_teams = block(t.threads)
         blocks = min(ceil_div(call.batch, shared_teams), gpu.multiprocessors * t.resident // call.clients)
         if blocks > 1:
@@ -125,9 +136,9 @@ def student_again(call: LossCall) -> int:
 
 
 def student_again_from_memory(call: LossCall, gpu: Gpu) -> int:
-    """Nothing if L2 holds one row each of student, teacher and gradient for every block that runs."""
+    """Nothing if L2 holds the student's row of every block that runs: teacher and gradient leave the caches first."""
     running = min(call.clients * grid(call, gpu).blocks, gpu.multiprocessors * tile(call.classes).resident)
-    return 0 if 3 * running * call.row <= gpu.l2 else student_again(call)
+    return 0 if running * call.row <= gpu.l2 else student_again(call)
 
 
 def teacher_again(call: LossCall, gpu: Gpu) -> int:
@@ -151,9 +162,17 @@ def memory_bytes(call: LossCall, gpu: Gpu) -> int:
     return once + student_again_from_memory(call, gpu) + teacher_again_from_memory(call, gpu)
 
 
+def publishes_sums(call: LossCall, gpu: Gpu) -> bool:
+    """Each block sums its part of the weights, and all meet at a barrier of the grid."""
+    g = grid(call, gpu)
+    return g.blocks > 1 and (not call.cached or call.batch > CACHED_ROWS_OF_A_THREAD * g.threads)
+
+
 def weights_bytes(call: LossCall, gpu: Gpu) -> int:
-    """From L2 or L1: every block reads the labels and weights of its client."""
-    return call.rows * grid(call, gpu).blocks * (4 * 8 if call.cached else 8 + 4)
+    """From L2 or L1: label, row and weight of every cached row, read by one block or by all of its client's."""
+    if not call.cached:
+        return 0
+    return call.rows * 3 * 8 * (1 if publishes_sums(call, gpu) else grid(call, gpu).blocks)
 
 
 def busiest_elements(call: LossCall, gpu: Gpu) -> int:
@@ -168,9 +187,12 @@ def exponentials(cached: bool) -> int:
     return 4 if cached else 7
 
 
-def instructions(cached: bool) -> int:
-    """Of an element: counted by hand in the machine code for sm_80, C = 1000; a rough figure."""
-    return 50 if cached else 75
+def instructions(call: LossCall) -> float:
+    """Of an element of float32, aligned, in the machine code for sm_80: python -m benchmarks.sass."""
+    t = tile(call.classes)
+    if t.lanes == 0:
+        return LONG_INSTRUCTIONS[call.cached]
+    return INSTRUCTIONS[call.cached][t.slots]
 
 
 def memory_seconds(call: LossCall, gpu: Gpu) -> float:
@@ -182,21 +204,23 @@ def special_seconds(call: LossCall, gpu: Gpu) -> float:
 
 
 def issue_seconds(call: LossCall, gpu: Gpu) -> float:
-    return busiest_elements(call, gpu) * instructions(call.cached) / (INSTRUCTIONS_PER_CLOCK * gpu.clock)
+    return busiest_elements(call, gpu) * instructions(call) / (INSTRUCTIONS_PER_CLOCK * gpu.clock)
 
 
 def waits(call: LossCall, gpu: Gpu) -> int:
-    """Accesses that wait for each other: labels and weights, then every round the loads of a row, chunk after chunk."""
-    chunks = 1
-    if tile(call.classes).lanes == 0:
-        chunks = ceil_div(call.classes, 8 * grid(call, gpu).threads)
+    """Accesses that wait for each other.
+
+    Cached: labels, then weights; raw: labels.  Every round all loads of a row at once; of a long row the first step of
+    each pass, because later steps are on their way while a step is computed.  With several blocks, the fence after the
+    partial loss and the look at the others'.
+    """
     passes = (2 if tile(call.classes).lanes == 0 else 1) + (0 if call.cached else 1)
-    return 3 + rounds(call, gpu) * passes * chunks
+    return (2 if call.cached else 1) + rounds(call, gpu) * passes + (2 if grid(call, gpu).blocks > 1 else 0)
 
 
 def floor_seconds(call: LossCall, gpu: Gpu) -> float:
     """Launch, and the grid barrier where there is one."""
-    return LAUNCH_SECONDS + (GRID_BARRIER_SECONDS if not call.cached and grid(call, gpu).blocks > 1 else 0)
+    return LAUNCH_SECONDS + (GRID_BARRIER_SECONDS if publishes_sums(call, gpu) else 0)
 
 
 def parts(call: LossCall, gpu: Gpu) -> dict[str, float]:
@@ -240,7 +264,7 @@ def gpu_table() -> str:
 
 
 def grid_table() -> str:
-    """Blocks of all clients and rounds; the same for cached and raw."""
+    """Blocks of all clients and rounds, cached."""
     lines = []
     for call in calls():
         if call.size == 2:

@@ -38,10 +38,11 @@ def budget(kernel: Kernel) -> int:
         return 72  # 256 threads a block: at least three of them, 24 warps
     if kernel.double:
         return 255
-    if kernel.classes is None:
-        return 128
-    if kernel.classes <= 128 and (" kl" in kernel.name or "cross-entropy" in kernel.name):
-        return 64
+    if kernel.classes is None:  # a lower limit made the other two divergences spill
+        return 255 if "reverse_kl" in kernel.name else 128
+    if " kl" in kernel.name:
+        # 512 classes and more: a whole row of loads is in flight, so that 8 warps keep more bytes coming than 12 did
+        return 128 if kernel.classes <= 256 else 168 if kernel.classes <= 512 else 255
     return 128 if kernel.classes <= 256 else 168 if kernel.classes <= 512 else 255
 
 
@@ -81,14 +82,14 @@ def test_rows_move_in_pieces_of_128_bits(built, source):
         loads, stores = (len(re.findall(rf"{op}\.global\.\w+\.v4\.u32", body)) for op in ("ld", "st"))
         if tile := re.search(r"WarpTeamIfLi\d+ELi(\d+)E", name):
             # Four floats at a time: of student and teacher (a raw teacher is read in both phases), and the gradient.
+            # A raw teacher's last row is in registers when its student comes: that is loaded alone.
             pieces = int(tile[1]) // 4
-            assert (loads, stores) == (pieces * (2 if source == "cached" else 3), pieces), name
+            assert (loads, stores) == (pieces * (2 if source == "cached" else 4), pieces), name
         else:
-            # Eight elements at a time, 16 or 32 bytes: in the online softmax, and of both rows in the last pass; the
-            # gradient, and zeros for an ignored row.
-            words_of_all_types = 2 + 1 + 1
-            assert loads >= 3 * words_of_all_types, name
-            assert stores == 2 * words_of_all_types, name
+            # Four pieces at a time in the online softmax, two of both rows in the last pass, each ahead of the loop and
+            # in it; the gradient, and zeros for an ignored row.
+            assert loads >= 2 * 4 + 2 * 2 * 2, name
+            assert stores >= 2 + 1, name
 
 
 def test_rows_without_a_teacher_move_in_pieces_of_128_bits(built):

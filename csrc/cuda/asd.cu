@@ -11,20 +11,23 @@
 namespace fedasd::cuda {
 namespace {
 
-// One block does a client's batch if it needs no more rounds than this: bringing blocks together (stamps, or a
-// grid barrier) costs about as much as that many short rows.
-constexpr int64_t kRoundsOfOneBlock = 4;
-constexpr int kThreads = 128;  // where several blocks share a client: more of them, to spread over the GPU
+// One block does a client's batch if it needs no more rounds of short rows than this.  More blocks have to find out
+// which is the last, and those of a raw teacher meet at a barrier of the grid, which costs about as much as a round.
+constexpr int64_t kRounds = 1, kRawRounds = 2;
+constexpr int kThreads = 128;              // where several blocks share a client: more of them, to spread over the GPU
+constexpr int64_t kClassesOfAThread = 16;  // of a long row, in a step
+// Weights that a thread reads for itself at most, see run().
+constexpr int64_t kCachedRowsOfAThread = 8;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Never the same twice, and unlike what memory is likely to hold: splitmix64 of a counter with a random start.
-unsigned long long new_stamp() {
-  static std::atomic<uint64_t> counter{(uint64_t(std::random_device{}()) << 32) ^ std::random_device{}()};
-  uint64_t x = counter.fetch_add(0x9e3779b97f4a7c15u);
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
+// Never 0, which is what wiped memory holds, and never the same twice in 2^32 calls: an odd multiple of a counter with
+// a random start, to be unlike what memory is likely to hold.
+uint32_t new_stamp() {
+  static std::atomic<uint32_t> counter{std::random_device{}()};
+  uint32_t stamp = 0;
+  while (stamp == 0) stamp = counter.fetch_add(1) * 0x9e3779b1u;
+  return stamp;
 }
 
 struct Shape {
@@ -34,7 +37,7 @@ struct Shape {
 
 template <class P>
 Shape shape_of(const Kernel<P>& kernel, int64_t classes, int64_t rows, int max_threads) {
-  const int64_t wanted = kernel.lanes ? rows * kernel.lanes : ceil_div(classes, 8);
+  const int64_t wanted = kernel.lanes ? rows * kernel.lanes : ceil_div(classes, kClassesOfAThread);
   const int threads = int(std::min<int64_t>(max_threads, std::max<int64_t>(ceil_div(wanted, 32) * 32, 32)));
   return {threads, kernel.lanes ? threads / kernel.lanes : 1};
 }
@@ -51,14 +54,15 @@ Kernel<Parameters<T>> kernel_of(const Problem& problem) {
 
 template <class T>
 void run(const Problem& problem, const Allocate& allocate, cudaStream_t stream) {
-  const bool raw = problem.teacher_rows == TeacherRows::logits;
+  const bool raw = problem.teacher_rows == TeacherRows::logits,
+             cached = !raw && problem.teacher_rows != TeacherRows::none;
   const int64_t clients = problem.clients, batch = problem.batch;
   const auto kernel = kernel_of<T>(problem);
   Parameters<T> p(problem);
 
   Shape shape = shape_of(kernel, problem.classes, batch, kernel.max_threads);
   bool cooperative = true;
-  if (ceil_div(batch, shape.rows) > (kernel.lanes ? kRoundsOfOneBlock : 1)) {
+  if (ceil_div(batch, shape.rows) > (!kernel.lanes ? 1 : raw ? kRawRounds : kRounds)) {
     const Shape shared = shape_of(kernel, problem.classes, batch,
                                   std::min(kernel.max_threads, kernel.lanes ? kThreads : kernel.max_threads));
     // All blocks run at once, which the grid barrier needs; and more blocks than that would only repeat the
@@ -72,24 +76,27 @@ void run(const Problem& problem, const Allocate& allocate, cudaStream_t stream) 
     }
   }
 
+  // A raw teacher's weights are known to the block that has seen the row.  Cached ones every block can read for itself,
+  // which costs less than a barrier as long as a thread has a few of them.
+  if (p.blocks_per_client > 1) p.publish_sums = raw || (cached && batch > kCachedRowsOfAThread * shape.threads);
+
   const int64_t partials = p.blocks_per_client > 1 ? clients * p.blocks_per_client : 0,
                 rows = raw ? clients * batch : 0;
   if (partials + rows > 0) {
-    void* const memory =
-        allocate(size_t(partials) * (sizeof(double) + sizeof(p.stamp_value)) + size_t(rows) * 3 * sizeof(T));
-    p.partial_loss = static_cast<double*>(memory);  // what needs most alignment comes first
-    p.stamp = reinterpret_cast<unsigned long long*>(p.partial_loss + partials);
-    p.stamp_value = new_stamp();
-    p.log_weight = reinterpret_cast<T*>(p.stamp + partials);
+    void* const memory = allocate(size_t(partials) * (3 + 2) * sizeof(double) + size_t(rows) * 3 * sizeof(T));
+    p.weight_sums = static_cast<double*>(memory);  // what needs most alignment comes first
+    p.partial_loss = reinterpret_cast<uint64_t*>(p.weight_sums + 3 * partials);
+    p.stamp = new_stamp();
+    p.log_weight = reinterpret_cast<T*>(p.partial_loss + 2 * partials);
     p.teacher_shift = p.log_weight + rows;
     p.teacher_sum = p.teacher_shift + rows;
   }
 
   const int64_t blocks = clients * p.blocks_per_client;
-  const bool grid_barrier = raw && p.blocks_per_client > 1;
+  const bool grid_barrier = p.publish_sums;
   if (grid_barrier && !cooperative) {
     // No cooperative launch on this device (some virtual GPUs): the end of the first launch is the barrier.
-    for (Phases phases : {Phases::teacher, Phases::student}) {
+    for (Phases phases : {Phases::weights, Phases::rows}) {
       p.phases = phases;
       launch(kernel.run, blocks, shape.threads, false, stream, p);
     }

@@ -7,12 +7,16 @@
 
 namespace fedasd::cuda {
 
+// In every step of a pass a thread has some pieces, `4 threads` classes apart, so that a warp reads consecutive words.
+// Those of the next step are on their way, of student and teacher, while it works on these.
 template <class T_>
 struct BlockTeam {
   using T = T_;
-  // 16 bytes of a half type, two accesses of float or double.
-  static constexpr int kChunk = sizeof(T) == sizeof(double) ? 4 : 8;
-  static constexpr int kMaxThreads = sizeof(T) == sizeof(double) ? 256 : 512, kMinBlocks = 1;
+  // Of one row, and of two at a time.
+  static constexpr int kPieces = sizeof(T) == sizeof(double) ? 1 : 4;
+  static constexpr int kPairPieces = sizeof(T) == sizeof(double) ? 1 : 2;
+  // Two blocks a multiprocessor: one streams while the other meets at its barriers.
+  static constexpr int kMaxThreads = 256, kMinBlocks = sizeof(T) == sizeof(double) ? 1 : 2;
   static constexpr bool kLong = true;
   struct Shared {
     BlockScratch<T, 1> one;
@@ -21,9 +25,7 @@ struct BlockTeam {
 
   Shared& shared;
   Span span{};
-  RowView student{}, teacher{};
-  int excluded_student = -1, excluded_teacher = -1;
-  T student_pad = 0, teacher_pad = 0;
+  Source<T> student{}, teacher{};
 
   __device__ __forceinline__ explicit BlockTeam(Shared& scratch) : shared(scratch) {}
   __device__ __forceinline__ bool leader() const { return threadIdx.x == 0; }
@@ -31,14 +33,13 @@ struct BlockTeam {
   __device__ __forceinline__ int index() const { return 0; }
 
   __device__ __forceinline__ void start(const RowView& row, int classes) {
-    span = {classes, row.stride == 1 ? misalignment(row.data, row.type, kChunk) : 0};
+    span = {classes, row.stride == 1 ? misalignment(row.data, row.type) : 0};
   }
   // Nothing is read yet.
-  __device__ __forceinline__ void load_student(const RowView& row, int excluded, T pad) {
-    student = row, excluded_student = excluded, student_pad = pad;
-  }
-  __device__ __forceinline__ void load_teacher(const RowView& row, int excluded, T pad) {
-    teacher = row, excluded_teacher = excluded, teacher_pad = pad;
+  __device__ __forceinline__ void load_student(const Source<T>& from) { student = from; }
+  __device__ __forceinline__ void load_teacher(const Source<T>& from) { teacher = from; }
+  __device__ __forceinline__ void load_both(const Source<T>& student_from, const Source<T>& teacher_from) {
+    student = student_from, teacher = teacher_from;
   }
 
   __device__ __forceinline__ T sum(T x) {
@@ -54,39 +55,19 @@ struct BlockTeam {
 
   template <SoftmaxSums sums>
   __device__ __forceinline__ Softmax<T> student_softmax(T scale, T other_scale) {
-    return softmax<sums>(student, excluded_student, scale, other_scale);
+    return softmax<sums>(student, scale, other_scale);
   }
   template <SoftmaxSums sums>
   __device__ __forceinline__ Softmax<T> teacher_softmax(T scale, T other_scale) {
-    return softmax<sums>(teacher, excluded_teacher, scale, other_scale);
+    return softmax<sums>(teacher, scale, other_scale);
   }
 
   // Online: every thread keeps sums over its own running maximum, and they meet on the row's at the end.
   template <SoftmaxSums sums>
-  __device__ __forceinline__ Softmax<T> softmax(const RowView& row, int excluded, T scale, T other_scale) {
+  __device__ __forceinline__ Softmax<T> softmax(Source<T> from, T scale, T other_scale) {
     Softmax<T> s;
-    const bool aligned = span.template aligned<kChunk>(row.data, row.type, row.stride);
-    auto read = [&](T(&x)[kChunk], int c) { load(x, row, aligned, c, excluded, -kInfinity<T>); };
-    each_chunk(read, [&](const T(&x)[kChunk], int) {
-      T top = s.shift;
-#pragma unroll
-      for (int i = 0; i < kChunk; ++i) top = larger(top, x[i]);
-      if (top == -kInfinity<T>) {
-        // Only masked classes so far: they add nothing.  A NaN among them must not get lost.
-#pragma unroll
-        for (int i = 0; i < kChunk; ++i)
-          if (x[i] != x[i]) s.other_sum = s.sum = x[i];
-        return;
-      }
-      s.template raise<sums>(top, scale, other_scale);
-      Softmax<T> chunk;  // summed on its own first: fewer roundings in the long sum
-      chunk.shift = top;
-#pragma unroll
-      for (int i = 0; i < kChunk; ++i) chunk.template add<sums>(x[i], scale, other_scale);
-      s.sum += chunk.sum;
-      s.other_sum += chunk.other_sum;
-      if constexpr (sums == SoftmaxSums::two_and_moment) s.other_moment += chunk.other_moment;
-    });
+    from.pad = -kInfinity<T>;
+    each_step<Use::again>(from, [&](T(&x)[kPieces* kPiece], int) { add<sums>(s, x, scale, other_scale); });
     s.template raise<sums>(max(s.shift), scale, other_scale);
     if constexpr (sums == SoftmaxSums::one) {
       s.sum = sum(s.sum);
@@ -100,74 +81,96 @@ struct BlockTeam {
 
   template <class F>
   __device__ __forceinline__ void each(F f) {
-    each_pair([&](T(&x)[kChunk], const T(&v)[kChunk], int) {
+    each_pair<Use::again>([&](auto& x, const auto& v, int) {
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) f(x[i], v[i]);
+      for (int i = 0; i < kPairPieces * kPiece; ++i) f(x[i], v[i]);
     });
   }
   // Written at once: there is nowhere to keep it.
   template <class F>
   __device__ __forceinline__ void map(void* out, DType type, F f) {
-    each_pair([&](T(&x)[kChunk], const T(&v)[kChunk], int c) {
+    each_pair<Use::last>([&](auto& x, const auto& v, int c) {
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) x[i] = f(x[i], v[i], c + i);
-      put(out, type, x, c);
+      for (int i = 0; i < kPairPieces * kPiece; ++i) x[i] = f(x[i], v[i], column(c, i));
+      put<kPairPieces>(out, type, x, c);
     });
   }
   template <class F>
   __device__ __forceinline__ void map_student(void* out, DType type, F f) {
-    const bool aligned = span.template aligned<kChunk>(student.data, student.type, student.stride);
-    auto read = [&](T(&x)[kChunk], int c) { load(x, student, aligned, c, excluded_student, student_pad); };
-    each_chunk(read, [&](T(&x)[kChunk], int c) {
+    each_step<Use::last>(student, [&](T(&x)[kPieces* kPiece], int c) {
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) x[i] = f(x[i], c + i);
-      put(out, type, x, c);
+      for (int i = 0; i < kPieces * kPiece; ++i) x[i] = f(x[i], column(c, i));
+      put<kPieces>(out, type, x, c);
     });
   }
   __device__ __forceinline__ void clear(void* out, DType type) {
-    const T x[kChunk] = {};
-    for (int c = first(); c < span.classes; c += step()) put(out, type, x, c);
+    const T x[kPiece] = {};
+    for (int c = first(); c < span.classes; c += piece_step()) put<1>(out, type, x, c);
   }
   __device__ __forceinline__ void store(void*, DType) {}
 
  private:
-  __device__ __forceinline__ int first() const { return int(threadIdx.x) * kChunk - span.shift; }
-  __device__ __forceinline__ int step() const { return int(blockDim.x) * kChunk; }
+  __device__ __forceinline__ int first() const { return int(threadIdx.x) * kPiece - span.shift; }
+  __device__ __forceinline__ int piece_step() const { return int(blockDim.x) * kPiece; }
+  // The class of value i of the step that begins at c.
+  __device__ __forceinline__ int column(int c, int i) const { return c + i / kPiece * piece_step() + i % kPiece; }
 
-  // f(chunk, class), of what read(chunk, class) gives.  The next chunk is on its way while f works on this one.
-  template <class Read, class F>
-  __device__ __forceinline__ void each_chunk(Read read, F f) {
-    T next[kChunk];
-    int c = first();
-    if (c < span.classes) read(next, c);
-    for (; c < span.classes; c += step()) {
-      T x[kChunk];
+  template <SoftmaxSums sums, int n>
+  static __device__ __forceinline__ void add(Softmax<T>& s, const T (&x)[n], T scale, T other_scale) {
+    T top = s.shift;
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) x[i] = next[i];
-      if (c + step() < span.classes) read(next, c + step());
+    for (int i = 0; i < n; ++i) top = larger(top, x[i]);
+    if (top == -kInfinity<T>) {
+      // Only masked classes so far: they add nothing.  A NaN among them must not get lost.
+#pragma unroll
+      for (int i = 0; i < n; ++i)
+        if (x[i] != x[i]) s.other_sum = s.sum = x[i];
+      return;
+    }
+    s.template raise<sums>(top, scale, other_scale);
+    Softmax<T> step;  // summed on its own first: fewer roundings in the long sum
+    step.shift = top;
+#pragma unroll
+    for (int i = 0; i < n; ++i) step.template add<sums>(x[i], scale, other_scale);
+    s.sum += step.sum;
+    s.other_sum += step.other_sum;
+    if constexpr (sums == SoftmaxSums::two_and_moment) s.other_moment += step.other_moment;
+  }
+
+  template <int n>
+  __device__ __forceinline__ void put(void* out, DType type, const T (&x)[n * kPiece], int c) {
+    if (out) store_pieces<n, Use::last>(out, type, x, span, c, piece_step());
+  }
+  // f(values, class); `use` says whether this is the last pass over the row.
+  template <Use use, class F>
+  __device__ __forceinline__ void each_step(const Source<T>& from, F f) {
+    const int step = kPieces * piece_step();
+    Pieces<T, kPieces> next;
+    next.template fetch<use>(from, span, first(), piece_step());
+    for (int c = first(); c < span.classes; c += step) {
+      T x[kPieces * kPiece];
+      next.convert(x, from, span, c, piece_step());
+      next.template fetch<use>(from, span, c + step, piece_step());
       f(x, c);
     }
   }
-  __device__ __forceinline__ void load(T (&x)[kChunk], const RowView& row, bool aligned, int c, int excluded, T pad) {
-    with_type<T>(row.type, [&](auto zero) { load_chunk<decltype(zero)>(x, row, span, aligned, c, pad); });
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) x[i] = c + i == excluded ? pad : x[i];
-  }
-  __device__ __forceinline__ void put(void* out, DType type, const T (&x)[kChunk], int c) {
-    if (!out) return;
-    const bool aligned = span.template aligned<kChunk>(out, type, 1);
-    with_type<T>(type, [&](auto zero) { store_chunk(static_cast<decltype(zero)*>(out), x, span, aligned, c); });
-  }
-  template <class F>
+  // f(students, teachers, class)
+  template <Use use, class F>
   __device__ __forceinline__ void each_pair(F f) {
-    const bool student_aligned = span.template aligned<kChunk>(student.data, student.type, student.stride);
-    const bool teacher_aligned = span.template aligned<kChunk>(teacher.data, teacher.type, teacher.stride);
-    auto read = [&](T(&x)[kChunk], int c) { load(x, student, student_aligned, c, excluded_student, student_pad); };
-    each_chunk(read, [&](T(&x)[kChunk], int c) {
-      T v[kChunk];
-      load(v, teacher, teacher_aligned, c, excluded_teacher, teacher_pad);
+    const int step = kPairPieces * piece_step();
+    Pieces<T, kPairPieces> next_student, next_teacher;
+    auto fetch = [&](int c) {
+      next_student.template fetch<use>(student, span, c, piece_step());
+      next_teacher.template fetch<use>(teacher, span, c, piece_step());
+    };
+    fetch(first());
+    for (int c = first(); c < span.classes; c += step) {
+      T x[kPairPieces * kPiece], v[kPairPieces * kPiece];
+      next_student.convert(x, student, span, c, piece_step());
+      next_teacher.convert(v, teacher, span, c, piece_step());
+      fetch(c + step);
       f(x, v, c);
-    });
+    }
   }
 };
 

@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
   for (int64_t i = int64_t(blockIdx.x) * team.teams() + team.index(); i < all; i += step) {
     const int64_t client = i / problem.samples;
     const int sample = int(i % problem.samples), classes = int(problem.classes);
-    const int label = read_label(problem.targets, client, sample, problem.classes, o.ignore_index);
+    const int label = checked_label(problem.targets.at(client, sample), problem.classes, o.ignore_index);
     const RowView row = row_of(problem.teacher.client(client), sample);
     void* out = static_cast<char*>(rows.data) + i * problem.classes * size_of(rows.type);
     team.start(row, classes);
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
       if (team.leader()) problem.constant[i] = problem.log_weight[i] = 0;
       continue;
     }
-    team.load_student(row, o.not_true ? label : -1, -kInfinity<T>);
+    team.load_student({row, o.not_true ? label : -1, -kInfinity<T>});
     const Softmax<T> s = team.template student_softmax<SoftmaxSums::two_and_moment>(k.at_tau, k.at_tau_h);
     const T inverse = 1 / s.sum, log_sum = log_e(s.sum);
     T mean = 0;
@@ -48,9 +48,9 @@ __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
     team.store(out, rows.type);
     mean = team.sum(mean);
     if (!team.leader()) continue;
-    const T log_proportion = read_log_proportion<T>(problem.label_prior, client, label);
+    const T log_proportion = checked_log_proportion(T(problem.label_prior.at(client, label)));
     problem.constant[i] = rows.logarithms ? 0 : double(mean - log_sum);
-    problem.log_weight[i] = row_log_weight(s, row, label, log_proportion, k, o.not_true);
+    problem.log_weight[i] = row_log_weight(s, element<T>(row, label), log_proportion, k, o.not_true);
   }
 }
 

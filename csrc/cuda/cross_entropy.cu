@@ -31,7 +31,9 @@ __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
             step = team.teams() * p.blocks_per_client;
   const Matrix student = problem.student.client(client);
   const DType type = student.type;
-  auto label_of = [&](int row) { return read_label(problem.targets, client, row, problem.classes, o.ignore_index); };
+  auto label_of = [&](int row) {
+    return checked_label(problem.targets.at(client, row), problem.classes, o.ignore_index);
+  };
 
   // Every block counts the client's valid rows for itself instead of waiting for another block to do it.
   int valid[1] = {0};
@@ -52,7 +54,7 @@ __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
     if (label < 0 || o.ce_weight == 0) {
       team.clear(gradient, type);
     } else {
-      team.load_student(logits, -1, -kInfinity<T>);
+      team.load_student({logits, -1, -kInfinity<T>});
       const Softmax<T> s = team.template student_softmax<SoftmaxSums::one>(p.scales.at_one, p.scales.at_one);
       // The exponentials of a long row are computed again for the gradient, see objective.cuh.
       const T shift = Team::kLong ? forgotten(s.shift) : s.shift, scale = 1 / s.sum * weight;

@@ -23,8 +23,9 @@ struct Scales {
         asd_gradient(T(o.asd_weight / o.temperature * (o.divergence == Divergence::js ? 0.5 : 1.0))) {}
 };
 
-// Which half of the raw path a launch runs; `both` needs every block of a client to be running at once.
-enum class Phases { both, teacher, student };
+// Which half a launch runs: the sum of the weights (and the teacher's softmaxes before it), or the rows that need it.
+// `both` needs every block of a client to be running at once where they publish sums.
+enum class Phases { both, weights, rows };
 
 template <class T>
 struct Parameters {
@@ -32,15 +33,16 @@ struct Parameters {
   Scales<T> scales;
   Phases phases = Phases::both;
   int blocks_per_client = 1;
+  bool publish_sums = false;  // of the weights; else every block sums the client's for itself
 
   // Raw teacher: [clients, batch].
   T* log_weight = nullptr;
   T* teacher_shift = nullptr;
   T* teacher_sum = nullptr;
   // More than one block a client: [clients, blocks_per_client].
-  double* partial_loss = nullptr;
-  unsigned long long* stamp = nullptr;
-  unsigned long long stamp_value = 0;
+  double* weight_sums = nullptr;     // three each
+  uint64_t* partial_loss = nullptr;  // two words each, see loss_sum.cuh
+  uint32_t stamp = 0;
 
   explicit Parameters(const Problem& p) : problem(p), scales(p.options) {}
 };

@@ -29,7 +29,7 @@ struct Add {
 struct Larger {
   template <class T>
   __device__ __forceinline__ T operator()(T a, T b) const {
-    return b > a ? b : a;
+    return larger(a, b);
   }
 };
 

@@ -23,7 +23,7 @@ auto with_tile(float, int64_t classes, F f) {
   if (classes <= 16) return f(WarpTile<float, 4, 4>{});
   if (classes <= 32) return f(WarpTile<float, 8, 4>{});
   if (classes <= 64) return f(WarpTile<float, 16, 4>{});
-  if (classes <= 128) return f(WarpTile<float, 32, 4>{});
+  if (classes <= 128) return f(WarpTile<float, 16, 8>{});
   if (classes <= 256) return f(WarpTile<float, 32, 8>{});
   if (classes <= 512) return f(WarpTile<float, 32, 16>{});
   if (classes <= 1024) return f(WarpTile<float, 32, 32>{});

@@ -7,16 +7,21 @@
 
 namespace fedasd::cuda {
 
-// `lanes` lanes a row (32 / lanes rows a warp), `slots` classes a lane.  A lane holds chunks of four
-// neighbouring classes, `4 lanes` apart, so that a group reads consecutive 16-byte pieces.
+// `lanes` lanes a row (32 / lanes rows a warp), `slots` classes a lane.  A lane holds pieces of four
+// neighbouring classes, `4 lanes` apart, so that a group reads consecutive words of 16 bytes.
 template <class T_, int lanes, int slots>
 struct WarpTeam {
   using T = T_;
-  static constexpr int kChunk = 4, kChunks = slots / kChunk, kCapacity = lanes * slots;
+  static constexpr int kPieces = slots / kPiece, kCapacity = lanes * slots;
   // What registers allow: `slots` values each of student and teacher, and about 50 more.
   static constexpr bool kLong = slots * sizeof(T) >= 64;
-  static constexpr int kMaxThreads = slots * sizeof(T) >= 128 || sizeof(T) == sizeof(double) ? 256 : kLong ? 384 : 512;
-  static constexpr int kMinBlocks = slots * sizeof(T) <= 16 ? 2 : 1;
+  static constexpr int kMaxThreads = slots * sizeof(T) <= 32 ? 256 : 128;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  static constexpr int kBlocks = 2;  // Turing's code takes more registers for addresses
+#else
+  static constexpr int kBlocks = slots == kPiece ? 2 : 3;
+#endif
+  static constexpr int kMinBlocks = sizeof(T) == sizeof(double) ? 1 : kBlocks;
   struct Shared {};
 
   int lane = int(threadIdx.x) % lanes;
@@ -31,29 +36,17 @@ struct WarpTeam {
 
   // Chooses the row's alignment; it must leave the row within the registers' capacity.
   __device__ __forceinline__ void start(const RowView& row, int classes) {
-    const int shift = row.stride == 1 ? misalignment(row.data, row.type, kChunk) : 0;
+    const int shift = row.stride == 1 ? misalignment(row.data, row.type) : 0;
     span = {classes, classes + shift <= kCapacity ? shift : 0};
   }
-  __device__ __forceinline__ int column(int chunk) const { return (chunk * lanes + lane) * kChunk - span.shift; }
-
-  // `excluded` (-1: none) is read as padding too.
-  __device__ __forceinline__ void load(T (&to)[slots], const RowView& row, int excluded, T pad) {
-    with_type<T>(row.type, [&](auto zero) {
-      const bool aligned = span.template aligned<kChunk>(row.data, row.type, row.stride);
-#pragma unroll
-      for (int j = 0; j < kChunks; ++j) {
-        T x[kChunk];
-        load_chunk<decltype(zero)>(x, row, span, aligned, column(j), pad);
-#pragma unroll
-        for (int i = 0; i < kChunk; ++i) to[j * kChunk + i] = column(j) + i == excluded ? pad : x[i];
-      }
-    });
-  }
-  __device__ __forceinline__ void load_student(const RowView& row, int excluded, T pad) {
-    load(student, row, excluded, pad);
-  }
-  __device__ __forceinline__ void load_teacher(const RowView& row, int excluded, T pad) {
-    load(teacher, row, excluded, pad);
+  __device__ __forceinline__ void load_student(const Source<T>& from) { load(student, from); }
+  __device__ __forceinline__ void load_teacher(const Source<T>& from) { load(teacher, from); }
+  __device__ __forceinline__ void load_both(const Source<T>& student_from, const Source<T>& teacher_from) {
+    Pieces<T, kPieces> s, t;
+    s.fetch(student_from, span, first(), kStep);
+    t.fetch(teacher_from, span, first(), kStep);
+    s.convert(student, student_from, span, first(), kStep);
+    t.convert(teacher, teacher_from, span, first(), kStep);
   }
 
   __device__ __forceinline__ T sum(T x) { return group_reduce<lanes>(mask, x, Add{}); }
@@ -91,29 +84,30 @@ struct WarpTeam {
   template <class F>
   __device__ __forceinline__ void map(void*, DType, F f) {
 #pragma unroll
-    for (int j = 0; j < slots; ++j) student[j] = f(student[j], teacher[j], column(j / kChunk) + j % kChunk);
+    for (int j = 0; j < slots; ++j) student[j] = f(student[j], teacher[j], column(j));
   }
   template <class F>
   __device__ __forceinline__ void map_student(void*, DType, F f) {
 #pragma unroll
-    for (int j = 0; j < slots; ++j) student[j] = f(student[j], column(j / kChunk) + j % kChunk);
+    for (int j = 0; j < slots; ++j) student[j] = f(student[j], column(j));
   }
   __device__ __forceinline__ void clear(void*, DType) {
 #pragma unroll
     for (int j = 0; j < slots; ++j) student[j] = 0;
   }
   __device__ __forceinline__ void store(void* out, DType type) {
-    if (!out) return;
-    with_type<T>(type, [&](auto zero) {
-      const bool aligned = span.template aligned<kChunk>(out, type, 1);
-#pragma unroll
-      for (int j = 0; j < kChunks; ++j) {
-        T x[kChunk];
-#pragma unroll
-        for (int i = 0; i < kChunk; ++i) x[i] = student[j * kChunk + i];
-        store_chunk(static_cast<decltype(zero)*>(out), x, span, aligned, column(j));
-      }
-    });
+    if (out) store_pieces<kPieces, Use::again>(out, type, student, span, first(), kStep);
+  }
+
+ private:
+  static constexpr int kStep = lanes * kPiece;  // classes between two pieces of a lane
+
+  __device__ __forceinline__ int first() const { return lane * kPiece - span.shift; }
+  __device__ __forceinline__ int column(int slot) const { return first() + slot / kPiece * kStep + slot % kPiece; }
+  __device__ __forceinline__ void load(T (&to)[slots], const Source<T>& from) {
+    Pieces<T, kPieces> pieces;
+    pieces.fetch(from, span, first(), kStep);
+    pieces.convert(to, from, span, first(), kStep);
   }
 };
 

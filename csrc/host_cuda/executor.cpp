@@ -14,6 +14,13 @@ namespace host_cuda {
 
 State state;
 
+uint64_t random_bits() {  // splitmix64
+  uint64_t x = state.random += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
 namespace {
 
 constexpr uint64_t kIdle = 20'000'000;
@@ -24,12 +31,6 @@ std::vector<Thread*> free_threads;
 std::vector<std::unique_ptr<Block>> free_blocks;
 std::unique_ptr<Fiber> main_fiber;
 
-uint64_t random_bits() {  // splitmix64
-  uint64_t x = state.random += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
 size_t random_below(size_t n) { return size_t((random_bits() >> 32) * n >> 32); }
 
 // A fair draw alone would keep all blocks in step.  So in half of the draws the best ranked block of a few candidates
@@ -229,6 +230,7 @@ void launch(const Work& work, dim3 grid, dim3 block, bool cooperative) {
   state.idle = 0;
   state.failed = false;
   new_launch();
+  reset_store_buffers();
 
   std::vector<unsigned> order(blocks);
   std::iota(order.begin(), order.end(), 0u);
@@ -252,6 +254,7 @@ void launch(const Work& work, dim3 grid, dim3 block, bool cooperative) {
   }
   state.current = nullptr;
   if (!error.empty()) throw Error(error);
+  drain_all();
 }
 
 uint3 thread_index() { return state.current->index; }
@@ -262,6 +265,7 @@ dim3 grid_size() { return state.grid; }
 void pause() {
   if (++state.idle > kIdle)
     fail("in the kernel", "livelock: threads run, but none does anything that others could see");
+  drain_some();
   state.runnable.push_back(state.current);
   go(draw());
 }
@@ -292,6 +296,7 @@ void grid_barrier(Place place) {
   if (size_t(++state.at_grid_barrier) < state.blocks.size() * state.current->block->threads.size())
     return wait(kGrid, place);
   state.at_grid_barrier = 0;
+  drain_all();
   ++state.grid_epoch;
   for (auto& block : state.blocks)
     for (Thread* thread : block->threads) {

@@ -4,7 +4,8 @@
 //   race           two threads access a byte, one writes, and no barrier orders them: whatever the order they happened
 //                  to run in.  Barriers are __syncthreads and grid.sync, and __syncwarp for the lanes of its mask;
 //                  shuffles and votes are none, because CUDA promises no order of memory for them.  Atomics, __ldcg and
-//                  __stcg are the declared way to talk across blocks, and never race.
+//                  __stcg are the declared way to talk across blocks, and never race; nor do relaxed loads and
+//                  stores, but what they store is seen by other blocks late, unless a fence comes after it.
 //   out of bounds  a kernel may touch its own stack, its arguments, its block's shared memory, registered buffers, and
 //                  may read the variables of the program.  All the rest is an error: the heap, the host's stack, other
 //                  threads' stacks, the red zones around shared objects.  While no buffer is registered, memory the
@@ -109,6 +110,10 @@ unsigned long long warp(const WarpOp& op, Place place);
 enum class Memory { plain, communication };
 void load(void* to, const void* from, unsigned bytes, Memory memory);
 void store(void* to, const void* from, unsigned bytes, Memory memory);
+// Words of 64 bits through which blocks talk, see store_buffer.cpp.
+uint64_t load_relaxed(const uint64_t* from);
+void store_relaxed(uint64_t* to, uint64_t value);
+void fence();
 void* shared(const void* key, size_t bytes, size_t alignment, const char* name);
 [[noreturn]] void assertion_failed(const char* condition, Place place);
 

@@ -94,4 +94,9 @@ const char* text(const void* code);
 void access(uintptr_t address, size_t bytes, bool write, Memory memory, const void* code);
 void new_launch();
 
+uint64_t random_bits();
+void reset_store_buffers();
+void drain_some();
+void drain_all();
+
 }  // namespace host_cuda

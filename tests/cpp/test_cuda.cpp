@@ -43,6 +43,7 @@ void check_schedules(HostCuda& cuda) {
   unsigned seed = 9000;
   for (Shape shape : {Shape{1, 50, 100},
                       {1, 560, 10},
+                      {1, 1300, 10},
                       {2, 300, 20},
                       {1, 150, 60},
                       {3, 70, 100},
@@ -70,7 +71,7 @@ void check_schedules(HostCuda& cuda) {
         }
         std::optional<Output> first;
         const auto one = count([&] { first = run(cuda, b); });
-        CHECK(one.total() == 1 && (one.cooperative == 0 || c.rows == TeacherRows::logits), "launches", one.plain,
+        CHECK(one.total() == 1 && (one.cooperative == 0 || c.rows != TeacherRows::none), "launches", one.plain,
               one.cooperative, c);
         check_objective(b, *first);
         for (uint64_t schedule = 1; schedule <= 6; ++schedule) {
@@ -97,12 +98,15 @@ void check_paths(HostCuda& cuda) {
     if (c.cached()) build_cache(cuda, b);
     return count([&] { run(cuda, b); });
   };
-  CHECK(launched({1, 50, 100}, TeacherRows::logits, 4).plain == 1, "a federated batch is one block");
+  CHECK(launched({1, 50, 10}, TeacherRows::logits, 4).plain == 1, "a federated batch is one block");
+  CHECK(launched({1, 50, 100}, TeacherRows::logits, 4).cooperative == 1, "or several, where that is faster");
+  CHECK(launched({1, 50, 100}, TeacherRows::probabilities, 4).plain == 1, "which need no barrier if cached");
   CHECK(launched({9, 50, 100}, TeacherRows::logits, 4).plain == 1, "more clients than resident blocks");
   CHECK(launched({1, 200, 100}, TeacherRows::logits, 4).cooperative == 1, "a large batch shares a grid");
   CHECK(launched({1, 6, 2000}, TeacherRows::logits, 4).cooperative == 1, "long rows share a grid");
   CHECK(launched({1, 6, 2000}, TeacherRows::logits, 1).plain == 1, "a device of one block");
   CHECK(launched({1, 200, 100}, TeacherRows::probabilities, 4).plain == 1, "a cached teacher needs no barrier");
+  CHECK(launched({1, 1500, 10}, TeacherRows::probabilities, 4).cooperative == 1, "so many weights are shared out");
   CHECK(launched({1, 200, 100}, TeacherRows::none, 4).plain == 1, "the cross-entropy alone needs no barrier");
   CHECK(launched({0, 5, 10}, TeacherRows::logits, 4).total() == 0, "no client, no launch");
   CHECK(launched({2, 0, 10}, TeacherRows::logits, 4).total() == 1, "an empty batch has a loss");
@@ -120,16 +124,17 @@ void check_replay() {
   Batch b(c);
   std::vector<float> loss(2), gradient(size_t(c.clients * c.batch * c.classes)),
       numbers(size_t(3 * c.clients * c.batch));
-  std::vector<double> partial(size_t(c.clients * kBlocks));
-  std::vector<unsigned long long> stamp(partial.size(), 0x123456789abcdefull);
+  std::vector<double> weight_sums(size_t(3 * c.clients * kBlocks));
+  std::vector<uint64_t> partial(size_t(2 * c.clients * kBlocks), 0x123456789abcdefull);
   Parameters<float> p(b.problem({loss.data(), false}, gradient.data()));
   p.log_weight = numbers.data();
   p.teacher_shift = p.log_weight + c.clients * c.batch;
   p.teacher_sum = p.teacher_shift + c.clients * c.batch;
+  p.weight_sums = weight_sums.data();
   p.partial_loss = partial.data();
-  p.stamp = stamp.data();
-  p.stamp_value = 42;
+  p.stamp = 42;
   p.blocks_per_client = kBlocks;
+  p.publish_sums = true;
   const auto kernel = objective_of<float, false>(c.classes, true);
   for (uint64_t replay = 0; replay < 20; ++replay) {
     set_device(6, true, replay);
