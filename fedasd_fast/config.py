@@ -101,7 +101,7 @@ class Config:
     executor: Literal["auto", "serial", "stacked", "processes", "torchrun"] = "auto"
     workers: int = 0  # of `processes`; 0: one for each core, or fewer if they have several threads
     clients_at_once: int = 0  # stacked in each worker; 0: one, or with `stacked` as many as are fastest
-    client_op: Literal["auto", "off"] = "auto"  # clients at once: by the whole-client op, where it has the network
+    client_op: bool = True  # clients at once: by the whole-client op, where it has the network
     threads: int = 0  # of each worker; 0: as many as a local step can use
     data_dir: str | None = None
     out: str | None = None
@@ -201,7 +201,7 @@ def from_dict(values: Mapping[str, Any]) -> Config:
 
 
 # What settings mean that a saved configuration lacks because they came after the first version.
-BEFORE = {"random_streams": 1, "client_op": "off", "precision": "float32", "tf32": None}
+BEFORE = {"random_streams": 1, "client_op": False, "precision": "float32", "tf32": None}
 
 
 def from_saved(values: Mapping[str, Any]) -> Config:

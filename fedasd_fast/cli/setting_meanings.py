@@ -62,8 +62,8 @@ MEANINGS = {
     "executor": "How clients are trained; auto: what a short measurement finds fastest.",
     "workers": "Processes of executor=processes; 0: one for each core.",
     "clients_at_once": "Clients that are trained together on stacked parameters; 0: as many as are fastest.",
-    "client_op": "auto: clients at once are trained by one compiled call if the network is a chain of linear layers; "
-    "off: by batched operations, as other networks are.",
+    "client_op": "true: clients at once are trained by one compiled call if the network is a chain of linear layers; "
+    "false: by batched operations, as other networks are.",
     "threads": "Threads of each process; 0: one for small models, all cores for large ones.",
     "data_dir": "Directory of the datasets; null: FEDASD_DATA, or the default one.",
     "out": "The run directory.",

@@ -73,10 +73,10 @@ def test_the_plan_runs_nothing(fedasd: Fedasd, tmp_path: Path) -> None:
     assert code == 0
     assert "local steps" in out
     assert "memory in all" in out
-    assert re.search(r"^  time: a round +[\d.]+ s, (stacked, \d+ clients|one client) at a time$", out, re.MULTILINE)
+    assert re.search(r"^  time: a round +[\d.]+ s, (whole-client op|one client at a time)$", out, re.MULTILINE)
     assert re.search(r"^  time: an evaluation +[\d.e-]+ s, 30 of them$", out, re.MULTILINE)
     assert re.search(r"^  time in all +about [\d.]+ (s|min) on this machine", out, re.MULTILINE)
-    _, out, _ = fedasd("run", "quickstart", "--dry-run", "executor=stacked", "clients_at_once=4")
+    _, out, _ = fedasd("run", "quickstart", "--dry-run", "executor=stacked", "clients_at_once=4", "client_op=off")
     assert "s, stacked, 4 clients at a time" in out
     _, out, _ = fedasd("run", "quickstart", "--dry-run", "executor=processes", "workers=3")
     assert "s, 3 workers, one client at a time" in out

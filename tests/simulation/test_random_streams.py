@@ -99,8 +99,8 @@ def test_presets_whose_results_are_published_have_the_version_of_these() -> None
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("method", ["fedavg", "scaffold+asd"])
-@pytest.mark.parametrize("op", ["auto", "off"])
-def test_stacked_clients_have_the_batches_of_serial_ones(version: int, method: str, op: str) -> None:
+@pytest.mark.parametrize("op", [True, False])
+def test_stacked_clients_have_the_batches_of_serial_ones(version: int, method: str, op: bool) -> None:
     settings: dict[str, Any] = {"method": method, "dtype": "float64", "size_sigma": 0.7, "random_streams": version}
     settings |= {"failures": {"dropout": 0.2, "stragglers": 0.4}, "local_epochs": 3, "rounds": 3}
     serial = simulate(small_config(**settings))

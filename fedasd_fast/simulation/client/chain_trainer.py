@@ -81,8 +81,8 @@ class ChainTrainer:
 def layers_of_chain(experiment: Experiment, model: FlatModel) -> ChainLayers | str:
     """The network's layers if the op can train it as the configuration wants, or why it cannot."""
     config = experiment.config
-    if config.client_op == "off":
-        return "client_op = off"
+    if not config.client_op:
+        return "client_op = false"
     if model.vector.device.type != "cpu":
         return f"it runs on the CPU, not on {model.vector.device}"
     if not loader.available:

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(not loader.available, reason="needs the compiled
 # Their hooks are more than the op computes.
 HOOKED = {"fedcm", "fedgkd", "fedgmt", "fedinit", "fedlc", "fedlesam", "fedrs", "fedsmoo", "fedsol", "moon"}
 METHODS = [name + asd for name in algorithms.names() if name not in HOOKED for asd in ("", "+asd")]
-CHAIN = RAGGED | {"client_op": "auto", "executor": "stacked"}
+CHAIN = RAGGED | {"client_op": True, "executor": "stacked"}
 
 
 def both(settings: dict[str, Any], **others: Any) -> tuple[Result, Result]:
@@ -203,7 +203,7 @@ def test_which_networks_are_chains() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"client_op": "off"},
+        {"client_op": False},
         {"augment": "epoch", "synthetic": {"shape": [3, 4, 4]}},
         {"teacher": "recompute", "method": "fedavg+asd"},
         {"model": "cnn_cifar", "model_args": {}, "synthetic": {"shape": [3, 16, 16]}},

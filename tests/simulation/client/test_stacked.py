@@ -30,7 +30,7 @@ METHODS = [name + asd for name in STACKABLE for asd in ("", "+asd")]
 RAGGED = dict(
     clients=20, participation=0.5, rounds=2, local_epochs=3, batch_size=7, size_sigma=0.7, dtype="float64",
     model_args={"hidden": [9]}, synthetic={"shape": [6], "classes": 5, "samples_per_client": 17, "test_samples": 40},
-    failures={"stragglers": 0.4, "dropout": 0.1}, optimizer={"clip_norm": 1.0}, asd={"weight": 3.0}, client_op="off",
+    failures={"stragglers": 0.4, "dropout": 0.1}, optimizer={"clip_norm": 1.0}, asd={"weight": 3.0}, client_op=False,
 )  # fmt: skip
 IMAGES = RAGGED | dict(
     synthetic={"shape": [3, 12, 12], "classes": 4, "samples_per_client": 9, "test_samples": 8},

@@ -29,7 +29,7 @@ def resolved(monkeypatch: pytest.MonkeyPatch, one: float, many: float, cores: in
 
     monkeypatch.setattr(autotune._Stopwatch, "round_seconds", round_seconds)
     monkeypatch.setattr("fedasd_fast.simulation.context.cores", lambda: cores)
-    settings = {"executor": "auto", "clients": 120, "participation": 0.4, "sampling": "fixed", "client_op": "off"}
+    settings = {"executor": "auto", "clients": 120, "participation": 0.4, "sampling": "fixed", "client_op": False}
     context = build_context(small_config(**(settings | changes)))
     config, text = autotune.choose_executor(context)
     assert description(config) in text
@@ -37,7 +37,7 @@ def resolved(monkeypatch: pytest.MonkeyPatch, one: float, many: float, cores: in
 
 
 def description(config: Any) -> str:
-    if config.clients_at_once > 1 and config.client_op == "auto":
+    if config.clients_at_once > 1 and config.client_op:
         return "whole-client op"
     return f"stacked, {config.clients_at_once} clients" if config.clients_at_once > 1 else "one client at a time"
 
@@ -75,9 +75,9 @@ def test_the_fastest_way(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_whole_client_op_needs_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """It uses all cores itself, and takes the whole cohort in one call."""
-    found = resolved(monkeypatch, one=10.0, many=2.0, rounds=1000, client_op="auto")
+    found = resolved(monkeypatch, one=10.0, many=2.0, rounds=1000, client_op=True)
     assert (found.executor, found.clients_at_once, found.threads) == ("stacked", 120, 0)
-    asked = resolved(monkeypatch, one=10.0, many=2.0, rounds=1000, client_op="auto", workers=2)
+    asked = resolved(monkeypatch, one=10.0, many=2.0, rounds=1000, client_op=True, workers=2)
     assert (asked.executor, asked.clients_at_once) == ("processes", 24)
 
 
