@@ -79,6 +79,8 @@ def weights(run: LoadedRun, *, clients: int | tuple[int, ...] = 10, seed: int = 
     """`clients`: their number, drawn with `seed`, or their ids."""
     config, data, model = run.context.experiment.config, run.context.experiment.data, run.context.trainer.model
     plain = config.replace(augment="none")
+    server = run.context.experiment.server(run.state)
+    teacher = run.context.trainer.teacher(server)  # some methods have another one than the model that they send
     found: list[ClientWeights] = []
     in_batch: list[Tensor] = []
     in_client: list[Tensor] = []
@@ -86,7 +88,9 @@ def weights(run: LoadedRun, *, clients: int | tuple[int, ...] = 10, seed: int = 
     for k in select_clients(data, clients, seed):
         samples = LocalSamples(plain, data, run.state.round, k, model.vector)
         with threads(run.context.parallelism.threads):
-            logits = _logits(model, run.model("cloud"), samples.inputs, config.eval_batch_size)
+            logits = _logits(
+                model, server.model if teacher is None else teacher, samples.inputs, config.eval_batch_size
+            )
         targets = samples.targets.cpu()
         prior = label_proportions(targets, data.num_classes, dtype=torch.float64)
         asd = config.asd

@@ -23,7 +23,8 @@ def timing_key(config: Config) -> tuple[Any, ...]:
     """Runs with the same key take the same time."""
     c = config
     return (c.method, c.dataset, c.model, c.clients, c.participation, c.local_epochs, c.batch_size, c.augment,
-            c.teacher, c.executor, c.threads, c.workers, str(c.model_args), str(c.eval_models))  # fmt: skip
+            c.teacher, c.executor, c.threads, c.workers, c.clients_at_once, c.client_op, c.precision,
+            str(c.model_args), str(c.eval_models))  # fmt: skip
 
 
 def measure_grid(

@@ -10,6 +10,7 @@ import torch
 
 from ..algorithms import Updates
 from .aggregation import fixed_point
+from .client.hook_errors import vector_like
 from .cohort import client_tasks
 from .errors import SimulationError
 from .executors import Executor
@@ -55,6 +56,9 @@ def run_round(experiment: Experiment, executor: Executor, state: State) -> tuple
     method = experiment.method
     try:
         cloud, kept = method.combine(replace(server, updates=updates), mean, change)
+        cloud = vector_like(cloud, mean, "the model that it returned")
+        for name in method.server_state:
+            vector_like(kept.get(name), mean, f"the state {name} that it returned")
     except Exception as error:
         name = type(method).__name__
         raise SimulationError(

@@ -6,6 +6,7 @@ import math
 import time
 from dataclasses import dataclass
 
+from ..algorithms import Method
 from ..common.durations import format_duration
 from ..common.formatting import format_significant
 from ..config import Config
@@ -71,12 +72,16 @@ def estimate_time(context: Context) -> TimeEstimate | None:
         return TimeEstimate(timing, candidate.layout)
 
 
+def evaluated_models(config: Config) -> int:
+    """How many an evaluation looks at: without a `combine` of the method's own, `cloud` and `sel` are the same one."""
+    same = {"cloud", "sel"} <= set(config.eval_models) and type(config.create_method()).combine is Method.combine
+    return len(set(config.eval_models)) - same
+
+
 def _evaluation_seconds(context: Context, number: int) -> float:
     """Of all models on the whole test split, from its first batch."""
     config, data, model = context.experiment.config, context.experiment.data, context.trainer.model
-    names, best = set(config.eval_models), math.inf
-    if not context.experiment.method.server_state:
-        names -= {"cloud"} if "sel" in names else set()  # the same model, which is evaluated once
+    best = math.inf
     with threads(number):
         evaluate_batches(model, context.initial, data, config.eval_batch_size, range(1))  # warm
         began = time.perf_counter()
@@ -84,4 +89,4 @@ def _evaluation_seconds(context: Context, number: int) -> float:
             start = time.perf_counter()
             evaluate_batches(model, context.initial, data, config.eval_batch_size, range(1))
             best = min(best, time.perf_counter() - start)
-    return best * batches(data, config.eval_batch_size) * len(names)
+    return best * batches(data, config.eval_batch_size) * evaluated_models(config)

@@ -210,6 +210,48 @@ def test_answers_that_cannot_be_used(method: str, what: str, message: str, execu
 
 
 @dataclass(frozen=True)
+class Short(Method):
+    """Vectors of one entry, which torch would stretch to any length."""
+
+    hook: str
+
+    client_state = ("kept",)
+    server_state = ("own",)
+
+    def start(self, server: Server, client: Client) -> Tensor:
+        return server.model[:1] if self.hook == "start" else server.model
+
+    def teacher(self, server: Server) -> Tensor | None:
+        return server.model[:1] if self.hook == "teacher" else server.model
+
+    def finish(self, server: Server, client: Client, end: Tensor, steps: int) -> dict[str, Tensor]:
+        return {"kept": end[:1] if self.hook == "finish" else end}
+
+    def contribution(self, server: Server, client: Client, end: Tensor, steps: int) -> Tensor:
+        return end[:1] if self.hook == "contribution" else end
+
+    def combine(self, server: Server, mean: Tensor, change: Any) -> tuple[Tensor, dict[str, Tensor]]:
+        return mean[:1] if self.hook == "combine" else mean, {} if self.hook == "forgets" else {"own": mean}
+
+
+@pytest.mark.parametrize("executor", ["serial", "stacked"])
+@pytest.mark.parametrize(
+    ("hook", "message"),
+    [
+        ("start", r"client \d+ .*Short.start: .*has shape \(1,\); expected a tensor of shape \(16,\)"),
+        ("teacher", r"client \d+ .*Short.teacher: .*has shape \(1,\)"),
+        ("finish", r"client \d+ .*Short.finish: .*kept has shape \(1,\)"),
+        ("contribution", r"client \d+ .*Short.contribution: .*has shape \(1,\)"),
+        ("combine", r"Short.combine failed in round 1: .*the model that it returned has shape \(1,\)"),
+        ("forgets", r"Short.combine failed in round 1: .*the state own that it returned has type NoneType"),
+    ],
+)
+def test_vectors_of_another_length_are_refused(hook: str, message: str, executor: str) -> None:
+    with pytest.raises(SimulationError, match=message):
+        outcome(settings(method=f"{HERE}:Short+asd", method_args={"hook": hook}, executor=executor))
+
+
+@dataclass(frozen=True)
 class NotAScalar(Method):
     def local_loss(self, batch: Batch) -> Tensor:
         return batch.outputs.logits

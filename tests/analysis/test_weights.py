@@ -35,6 +35,16 @@ def with_asd(run: LoadedRun, **settings: Any) -> LoadedRun:
     return with_config(run, run.context.experiment.config.replace(asd=settings))
 
 
+def test_the_teacher_of_the_method(tmp_path: Path) -> None:
+    """Of FedGKD, the mean of past models: here nearly 0, which knows nothing, whatever the server's model knows."""
+    simulate(small_config(out=str(tmp_path / "run"), method="fedgkd+asd", rounds=3))
+    run = load_run(tmp_path / "run")
+    server = {name: torch.full_like(vector, 1e-12) for name, vector in run.state.server.items()}
+    found = weights(replace(run, state=replace(run.state, server=server)), clients=3)
+    assert all(own.entropy == pytest.approx(math.log(5)) for own in found.clients)
+    assert all(own.entropy < 0.999 * math.log(5) for own in weights(run, clients=3).clients)
+
+
 def test_a_teacher_that_knows_nothing_shares_the_weight_among_labels(run: LoadedRun) -> None:
     """With all logits 0 the entropy is log C everywhere and alpha is 1 / (labels n_c) for each sample of class c."""
     ignorant = replace(run, state=replace(run.state, cloud=torch.zeros_like(run.state.cloud)))

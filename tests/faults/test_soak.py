@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,9 @@ class Leak(soak.Watch):
 
     def on_round(self, metrics: dict[str, Any]) -> None:
         self.files = [*getattr(self, "files", ()), os.open(os.devnull, os.O_RDONLY)]
-        self.memory = [*getattr(self, "memory", ()), bytearray(os.urandom(1 << 20))]
+        page = mmap.mmap(-1, 2 << 20)  # fresh: what the tests before this one freed might serve an allocator for long
+        page.write(os.urandom(2 << 20))
+        self.memory = [*getattr(self, "memory", ()), page]
         super().on_round({**metrics, "seconds": metrics["round"] * 1.0})
 
 

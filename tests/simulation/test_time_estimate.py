@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from torch import Tensor
 
 from fedasd_fast.simulation import simulate
 from fedasd_fast.simulation.cohort import ClientTask, client_tasks, local_steps
 from fedasd_fast.simulation.context import Context, build_context
 from fedasd_fast.simulation.executors import autotune
-from fedasd_fast.simulation.time_estimate import RunTiming, TimeEstimate, estimate_time
+from fedasd_fast.simulation.executors.serial import SerialExecutor
+from fedasd_fast.simulation.time_estimate import RunTiming, TimeEstimate, estimate_time, evaluated_models
 from tests.simulation.small_runs import small_config
 
 
@@ -24,6 +26,22 @@ def test_it_is_about_what_the_rounds_take() -> None:
     assert measured / 5 < estimate.timing.round < 5 * measured  # the machine may have become busy in between
     assert estimate.timing.evaluation > 0
     assert estimate.executor == "one client at a time"
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedinit", "fedexp", "fednova", "feddyn"])
+def test_as_many_models_as_an_evaluation_looks_at(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    evaluate = SerialExecutor.evaluate
+
+    def spy(self: SerialExecutor, vectors: Sequence[Tensor]) -> list[tuple[float, float]]:
+        looked.append(len(vectors))
+        return evaluate(self, vectors)
+
+    monkeypatch.setattr(SerialExecutor, "evaluate", spy)
+    # FedExP extrapolates only where clients disagree.
+    config = small_config(method=method, method_args={"epsilon": 1e-9} if method == "fedexp" else {}, rounds=1)
+    simulate(config.replace(participation=1.0, local_epochs=5))
+    assert looked == [evaluated_models(config)]
 
 
 def test_of_large_clients_single_batches_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +77,7 @@ def test_small_clients_are_measured_whole() -> None:
     stopwatch = autotune._Stopwatch(build_context(small_config(executor="serial")))
     before = stopwatch.cohort
     stopwatch.shorten()
-    assert stopwatch.cohort == before
+    assert list(stopwatch.cohort) == before
 
 
 def test_nobody_to_train_gives_no_estimate() -> None:

@@ -33,10 +33,6 @@ class ChainLayers:
             for n in (layer.inputs, layer.outputs, layer.weight, layer.bias, layer.activation)
         ]
 
-    @property
-    def outputs(self) -> int:
-        return self.layers[-1].outputs
-
 
 def chain_layers(module: nn.Module, offsets: Mapping[str, int], input_shape: tuple[int, ...]) -> ChainLayers | str:
     """The network's layers, or why it is no chain.  `offsets`: where each trained parameter begins in the vector."""

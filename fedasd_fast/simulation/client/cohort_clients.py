@@ -18,6 +18,7 @@ from ...algorithms.batching import is_batched
 from ...data.host_to_device import send
 from ..experiment import Experiment
 from ..storage.client_store import ClientRecords
+from .hook_errors import vector_like
 
 
 class CohortClients(Sequence[Client]):
@@ -89,12 +90,12 @@ def cohort_finish(
         return {}
     if isinstance(clients, CohortClients) and is_batched(method):
         state = method.finish(server, clients.together(ends), ends, steps.unsqueeze(1))
-        return {name: state[name] for name in names}
+        return {name: vector_like(state[name], ends, name) for name in names}
     result = {name: torch.empty_like(ends) for name in names}
     for k, (client, count) in enumerate(zip(clients, steps.tolist(), strict=True)):
         state = method.finish(server, client, ends[k], count)
         for name, rows in result.items():
-            rows[k] = state[name]
+            rows[k] = vector_like(state[name], ends[k], name)
     return result
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...common.randomness import Stream, generator
 from ...config import Config
-from ...data.federated import FederatedData, consecutive, count_labels
+from ...data.federated import FederatedData, consecutive
 from ...data.host_to_device import send
 from ...data.transform import augment, to_float
 from ...kernels.cohort_random import epoch_orders
@@ -29,7 +29,7 @@ class CohortSamples:
         self.sizes = data.sizes.numpy()[clients]  # [K]
         self.offsets = _offsets(self.sizes)  # [K + 1]
         self.order_offsets = _offsets(self.sizes * epochs)  # [K + 1]
-        self._config, self._round, self._num_classes = config, round, data.num_classes
+        self._config, self._round = config, round
         samples = data.cohort(clients)
         if len(samples) != self.offsets[-1]:
             raise ValueError(
@@ -58,11 +58,6 @@ class CohortSamples:
         else:
             orders = epoch_orders(config.seed, self._round, self.clients, self.sizes, self.epochs)
         return send(torch.from_numpy(orders), self.targets.device)
-
-    @cached_property
-    def label_counts(self) -> Tensor:
-        """int64 [K, C]."""
-        return count_labels(self.targets, torch.from_numpy(self.sizes), self._num_classes)
 
     def view(self, epoch: int) -> Tensor:
         """The inputs of an epoch [N, ..]; epochs are asked for one after the other.  A client that has fewer epochs

@@ -21,7 +21,7 @@ from ..experiment import Experiment
 from .cuda_graph import CudaGraphStep
 from .extended_step import ExtendedStep
 from .flat_model import FlatModel, channels_last
-from .hook_errors import calling
+from .hook_errors import calling, vector_like
 from .local_loss import LocalLoss
 from .local_step import LocalStep, TrainableModel
 from .samples import LocalSamples
@@ -65,7 +65,8 @@ class Trainer:
             return server.model
         if self._teacher is None or self._teacher[0] is not server:
             with calling(method, "teacher"):
-                self._teacher = server, method.teacher(server)
+                found = method.teacher(server)
+                self._teacher = server, None if found is None else vector_like(found, server.model, "what it returned")
         return self._teacher[1]
 
     def start(self, server: Server, client: Client) -> Tensor:
@@ -73,7 +74,7 @@ class Trainer:
         if "start" not in self.experiment.hooks:
             return server.model
         with calling(self.experiment.method, "start"):
-            return self.experiment.method.start(server, client)
+            return vector_like(self.experiment.method.start(server, client), server.model, "what it returned")
 
     def train(
         self, server: Server, client: Client, correction: Correction, epochs: int, losses: list[Tensor]

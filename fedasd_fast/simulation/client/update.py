@@ -14,7 +14,7 @@ from ..cohort import ClientTask
 from ..errors import ClientError, SimulationError
 from ..experiment import Experiment
 from ..storage.client_store import ClientRecords
-from .hook_errors import HookError, calling, reason_of
+from .hook_errors import HookError, calling, reason_of, vector_like
 from .trainer import LocalRun, Trainer
 
 
@@ -86,10 +86,11 @@ def finish(experiment: Experiment, server: Server, client: Client, run: LocalRun
     client = client if run.dual is None else replace(client, dual=run.dual)
     with calling(method, "finish"):
         state = method.finish(server, client, run.end, steps)
-        missing = [name for name in (*method.client_state, *method.sent) if name not in state]
+        names = (*method.client_state, *method.sent)
+        missing = [name for name in names if name not in state]
         if missing:
             raise KeyError(f"{', '.join(missing)} not in what it returned")
-    return state
+        return {name: vector_like(state[name], run.end, name) for name in names}
 
 
 def contribution(experiment: Experiment, server: Server, client: Client, run: LocalRun, steps: int) -> Tensor:
@@ -97,4 +98,4 @@ def contribution(experiment: Experiment, server: Server, client: Client, run: Lo
     if "contribution" not in experiment.hooks:
         return run.end
     with calling(experiment.method, "contribution"):
-        return experiment.method.contribution(server, client, run.end, steps)
+        return vector_like(experiment.method.contribution(server, client, run.end, steps), run.end, "what it returned")

@@ -6,6 +6,7 @@ order of groups.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import torch
@@ -24,6 +25,8 @@ from ..errors import Interrupted
 from ..experiment import Experiment
 from .in_process import InProcessExecutor
 
+_log = logging.getLogger(__name__)
+
 
 class StackedExecutor(InProcessExecutor):
     def __init__(self, context: Context) -> None:
@@ -40,7 +43,8 @@ class StackedExecutor(InProcessExecutor):
             states, models = _finish(experiment, server, clients, run)
         except Interrupted:
             raise
-        except Exception:  # of one operation for all, which does not say whose it was: one after the other, then
+        except Exception as error:  # of one operation for all, which does not say whose it was: one by one, then
+            _log.info("%d clients at once could not be trained, so one by one: %s", len(group), error)
             for task in group:
                 if self.context.chain is None or len(group) == 1:
                     self.train_one(server, task, sums)
