@@ -42,11 +42,11 @@ struct ChainTraining {
   Options options;  // asd_weight 0: no teacher
   bool distils() const { return options.asd_weight != 0; }
 
-  Rows ends;                // [clients, size]
-  Losses losses;            // [clients, steps], 0 where a client has no step
-  double* norms = nullptr;  // [clients, steps] ||u||; null: not wanted
+  Rows ends;                    // [clients, size]
+  Losses losses;                // [clients, steps], 0 where a client has no step
+  double* norms = nullptr;      // [clients, steps] ||u||; null: not wanted
   double* distances = nullptr;  // [clients] ||end - start||
-  int64_t steps = 0;        // the largest number of steps of a client
+  int64_t steps = 0;            // the largest number of steps of a client
 
   // Asked now and then, by the calling thread only; true ends the call, and the results are void.
   std::function<bool()> stop;
