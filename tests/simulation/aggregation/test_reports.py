@@ -34,7 +34,7 @@ def test_columns_are_in_the_order_of_the_clients() -> None:
 
 def test_none() -> None:
     assert ClientReports().clients.tolist() == []
-    assert ClientReports().bits().shape == (0, 5)
+    assert ClientReports().bits().shape == (0, len(COLUMNS))
 
 
 def test_bits_and_pickles_are_exact() -> None:
