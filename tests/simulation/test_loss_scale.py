@@ -227,7 +227,8 @@ def _half_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("executor", ["serial", "stacked"])
 def test_on_a_gpu(executor: str, precision: str) -> None:
     half_close_to_float32(FEATURES | {"method": "feddyn+asd", "executor": executor}, "cuda:0", precision)
-    settings = IMAGES | {"method": "fedavg+asd", "executor": executor}
+    # With this seed rounding changes no maximum of a pooling window, which would be another path of gradients.
+    settings = IMAGES | {"method": "fedavg+asd", "executor": executor, "seed": 4}
     half_close_to_float32(settings, "cuda:0", precision, data=images())
 
 
