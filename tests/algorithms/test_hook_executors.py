@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from fedasd_fast import resume, simulate
 from fedasd_fast.algorithms import Client, Method, Server
+from tests.simulation import rank_processes
+from tests.simulation.small_runs import assert_same, contents, small_config
 
 from .problem import advance, outcome, prepare, settings, skewed
 
@@ -51,6 +53,17 @@ def test_processes_as_one_process(at_once: int) -> None:
         one = simulate(config | {"executor": "serial" if at_once == 1 else "stacked"})
         two = simulate(config | {"executor": "processes", "workers": 2})
         assert all(torch.equal(one.models[name], two.models[name]) for name in one.models), method
+
+
+@pytest.mark.parametrize(("method", "at_once"), [("fedsmoo+asd", 3), ("fedinit", 3), ("fedgkd+asd", 1), ("fedcm", 3)])
+def test_ranks_as_one_process(method: str, at_once: int, tmp_path: Path) -> None:
+    config = small_config(method=method, clients_at_once=at_once, rounds=3, threads=1, checkpoint_every=1)
+    local = "serial" if at_once == 1 else "stacked"
+    simulate(config.replace(executor=local, out=str(tmp_path / "one")))
+    ranks = config.replace(executor="torchrun", out=str(tmp_path / "ranks"))
+    assert rank_processes.together(2, rank_processes.run, ranks) == ["finished", "finished"]
+    resume(tmp_path / "ranks", {"executor": local})
+    assert_same(contents(tmp_path / "ranks"), contents(tmp_path / "one"))
 
 
 def test_a_client_that_fails_is_left_out_of_what_combine_gets() -> None:

@@ -30,18 +30,11 @@ from tests.simulation.fake_gpu import fake_gpu
 from tests.simulation.small_runs import assert_same, contents, small_config
 
 METHODS = ["fedavg", "fedavg+asd", "feddyn+asd", "fedsam+asd", "scaffold"]
-HIGH = 2.0**17  # some steps overflow with it, others do not, in the orders of random_streams 1
+HIGH = 2.0**18  # some steps overflow with it, others do not
 
 
 def config(**changes: Any) -> Config:
-    settings = {
-        "random_streams": 1,
-        "precision": "float16",
-        "rounds": 4,
-        "local_epochs": 2,
-        "threads": 1,
-        "checkpoint_every": 1,
-    }
+    settings = {"precision": "float16", "rounds": 4, "local_epochs": 2, "threads": 1, "checkpoint_every": 1}
     return small_config(**{**settings, **changes})
 
 
@@ -149,7 +142,7 @@ def test_overflowing_steps_are_skipped(method: str, executor: str) -> None:
 
 
 @pytest.mark.usefixtures("_high")
-@pytest.mark.parametrize(("executor", "scale"), [("serial", HIGH), ("stacked", 2 * HIGH)])
+@pytest.mark.parametrize(("executor", "scale"), [("serial", HIGH / 2), ("stacked", HIGH)])
 def test_combine_counts_the_steps_that_clients_counted(executor: str, scale: float) -> None:
     """FedNova divides each change by the client's steps and multiplies by those that the server knows of: with one
     client both are the same number, and its model is the next one."""
@@ -234,7 +227,8 @@ def _half_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("executor", ["serial", "stacked"])
 def test_on_a_gpu(executor: str, precision: str) -> None:
     half_close_to_float32(FEATURES | {"method": "feddyn+asd", "executor": executor}, "cuda:0", precision)
-    settings = IMAGES | {"method": "fedavg+asd", "executor": executor}
+    # With this seed rounding changes no maximum of a pooling window, which would be another path of gradients.
+    settings = IMAGES | {"method": "fedavg+asd", "executor": executor, "seed": 4}
     half_close_to_float32(settings, "cuda:0", precision, data=images())
 
 

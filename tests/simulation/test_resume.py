@@ -197,13 +197,13 @@ class TestSettings:
             return found
 
         dates: set[str] = set()
-        assert rows() == [{"round": 0, **versions()}]
+        assert rows() == [{"round": 0, **versions(), "training": "one client at a time"}]
         resume(run, {"rounds": 8})
-        assert rows() == [{"round": 0, **versions()}]
+        assert rows() == [{"round": 0, **versions(), "training": "one client at a time"}]
         newer = {**versions(), "torch": "9.0.0"}
         monkeypatch.setattr("fedasd_fast.simulation.storage.run_directory.versions", lambda: newer)
         resume(run, {"rounds": 9})
-        assert rows()[1:] == [{"round": 8, **newer}]
+        assert rows()[1:] == [{"round": 8, **newer, "training": "one client at a time"}]
         assert all(datetime.fromisoformat(date).tzinfo for date in dates)
         assert versions()["cpu"].endswith("cores") or versions()["cpu"].endswith("1 core")
         said = versions_text(read_run(run))
