@@ -21,9 +21,11 @@ SETTING: dict[str, Any] = dict(
 )  # fmt: skip
 EXECUTORS: dict[str, dict[str, Any]] = {
     "serial": {"executor": "serial", "threads": 1},
-    "stacked": {"executor": "stacked", "threads": 1},
+    "stacked": {"executor": "stacked", "threads": 1, "client_op": False},
     "processes": {"executor": "processes"},
-    "processes, stacked": {"executor": "processes", "clients_at_once": 25},
+    "processes, stacked": {"executor": "processes", "clients_at_once": 25, "client_op": False},
+    "whole-client op, one thread": {"executor": "stacked", "threads": 1},
+    "whole-client op, all cores": {"executor": "stacked"},
 }
 METHODS = ("fedavg", "fedavg+asd", "feddyn+asd")
 

@@ -87,7 +87,7 @@ def planned(budget: float | None, seeds: tuple[int, ...] = (1, 2, 3), named: boo
     return fit_to_budget(whole, GridPlan(seeds, None), known, begun, budget, named)
 
 
-@pytest.mark.parametrize("change", [{"precision": "bfloat16"}, {"client_op": "off"}, {"clients_at_once": 3}], ids=str)
+@pytest.mark.parametrize("change", [{"precision": "bfloat16"}, {"client_op": False}, {"clients_at_once": 3}], ids=str)
 def test_what_takes_another_time_is_measured_anew(change: dict[str, Any]) -> None:
     config = two_run_grid().cells[0].config
     assert timing_key(config.replace(seed=5)) == timing_key(config) != timing_key(config.replace(**change))
