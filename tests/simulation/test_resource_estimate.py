@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -142,3 +144,12 @@ def test_what_the_system_tells(tmp_path: Path) -> None:
     memory = resource_estimate.available_memory()
     assert memory is None or memory > 2**20
     assert resource_estimate.free_disk(tmp_path / "not" / "yet" / "there") > 0
+
+
+def test_a_run_does_not_load_the_compiler() -> None:
+    """torch._dynamo takes 70 MB and most of a second of every process."""
+    code = (
+        "import sys; from fedasd_fast.config import from_dict; from fedasd_fast.simulation import simulate; "
+        "simulate(from_dict({'clients': 4, 'rounds': 1, 'executor': 'stacked'})); print('torch._dynamo' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
