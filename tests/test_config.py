@@ -41,7 +41,7 @@ def test_numbers_are_read_as_the_settings_need_them() -> None:
         ("rounds=true", "rounds = True; expected a whole number"),
         ("rounds=-1", "rounds = -1; expected a whole number of at least 0"),
         ("rounds.x=1", "rounds = {'x': 1}; expected a whole number"),
-        ("clients=0", "clients = 0; expected a whole number of at least 1"),
+        ("clients=-1", "clients = -1; expected a whole number of at least 0"),
         ("participation=1.5", r"participation = 1.5; expected a fraction in \(0, 1\]"),
         ("participation=.nan", r"participation = nan; expected a finite number"),
         ("optimizer.lr=fast", "optimizer.lr = 'fast'; expected a finite number"),

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -84,7 +85,8 @@ def test_without_the_extension_the_reference_runs_and_says_so_once():
     assert "refused: implementation = 'fused', but" in output
 
 
-def test_an_extension_that_was_never_built_is_named(tmp_path):
+def test_an_extension_that_was_never_built_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])  # the tests' own package is compiled
     module, reason = loader._load(tmp_path)
     assert module is None
     assert "has not been compiled" in reason
@@ -120,6 +122,29 @@ def test_an_extension_for_another_torch_is_not_loaded(tmp_path):
     assert module is None
     assert "built for torch 1.2.3" in reason
     assert torch.__version__ in reason
+
+
+def test_a_library_linked_from_objects_of_another_torch_is_not_used(tmp_path, monkeypatch):
+    (tmp_path / "_built_for.txt").write_text(torch.__version__)
+    stale = SimpleNamespace(**dict.fromkeys(loader._REQUIRED_FUNCTIONS))
+    stale.build_info = lambda: {"torch_built": "1.2.3"}
+    monkeypatch.setattr(loader.importlib, "import_module", lambda name: stale)
+    module, reason = loader._load(tmp_path)
+    assert module is None
+    assert "built for torch 1.2.3" in reason
+    assert "rebuild" in reason
+
+
+def test_a_source_folder_that_hides_the_installed_package_is_named(tmp_path, monkeypatch):
+    clone, site = tmp_path / "clone" / "fedasd_fast", tmp_path / "site" / "fedasd_fast"
+    for folder in (clone, site):
+        folder.mkdir(parents=True)
+    (site / "_built_for.txt").write_text(torch.__version__)
+    monkeypatch.setattr(sys, "path", [str(clone.parent), str(site.parent)])
+    module, reason = loader._load(clone)
+    assert module is None
+    assert f"the source folder {clone} hides the package that is installed in {site}" in reason
+    assert "run from another directory" in reason
 
 
 @pytest.mark.parametrize("name", ["avx512", "avx2", "generic", "no such set"])

@@ -23,7 +23,7 @@ LAYERS = [
     {"reproduce"},
     {"analysis"},
     {"simulation"},
-    {"data", "models", "presets", "callbacks", "config"},
+    {"data", "models", "presets", "callbacks", "config", "preset_files", "settings"},
     {"algorithms"},
     {"loss"},
     {"kernels"},

@@ -37,7 +37,7 @@ def words(settings: dict[str, Any]) -> list[str]:
 
 
 def test_there_is_a_preset_for_every_table_and_figure() -> None:
-    assert set(presets.names()) == {"quickstart", "digits", "cifar100-500clients", *TABLES, *FIGURES}
+    assert set(presets.names()) == {"quickstart", "digits", "text", "cifar100-500clients", *TABLES, *FIGURES}
     assert presets.names()[0] == "quickstart"
     order = ("table9_clients_d03", "table10_clients_d06", "fig1_intro", "fig7_hyper", "fig11_cost")
     assert sorted(order, key=presets.names().index) == list(order)

@@ -20,6 +20,7 @@ from .results_runs import (
     DOCS,
     FEDAVG,
     FEDAVG_ASD,
+    FEDAVG_ASD_SEED_1,
     FEDAVG_SEED_1,
     FEDDYN,
     RESULTS,
@@ -70,6 +71,8 @@ def test_table_of_the_seeds() -> None:
         row("seed 1 over seed 0", *signed(second, first)),
         row("FedAvg+ASD, seed 0, over seed 0", *signed(asd, first)),
         row("FedAvg+ASD, seed 0, over seed 1", *signed(asd, second)),
+        row("FedAvg+ASD, seed 1", *plain(accuracies(FEDAVG_ASD_SEED_1))),
+        row("FedAvg+ASD, seed 1, over seed 1", *signed(accuracies(FEDAVG_ASD_SEED_1), second)),
     ]
     assert "\n".join(rows) in page()
 

@@ -1,6 +1,5 @@
 // The ops on CPU tensors: csrc/cpu/asd.h, update.h and chain.h on their memory.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include <cmath>
@@ -9,6 +8,7 @@
 #include "../cpu/chain.h"
 #include "../cpu/update.h"
 #include "chain.h"
+#include "parallel.h"
 #include "problem.h"
 #include "update.h"
 
@@ -19,7 +19,7 @@ cpu::Parallel parallel() {
   cpu::Parallel p;
   p.threads = at::in_parallel_region() ? 1 : at::get_num_threads();
   p.run = [](int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& f) {
-    at::parallel_for(0, n, grain, f);
+    parallel_for(0, n, grain, f);
   };
   return p;
 }

@@ -2,7 +2,6 @@
 // place in it, so threads share the clients in any way.  The package's kernels/cohort_random.py checks the arguments.
 #include "random.h"
 
-#include <ATen/Parallel.h>
 #include <pybind11/numpy.h>
 
 #include <cstring>
@@ -14,6 +13,7 @@
 #include "../cpu/batch.h"
 #include "../random/shuffle.h"
 #include "../random/synthetic.h"
+#include "parallel.h"
 
 namespace py = pybind11;
 
@@ -70,7 +70,7 @@ py::array_t<int64_t> epoch_orders(uint64_t key, uint32_t round, uint32_t first_e
   int64_t* out = orders.mutable_data();
   const auto shuffle = wide() ? shuffle_wide : shuffle_narrow;
   py::gil_scoped_release no_gil;
-  at::parallel_for(0, count, kGrain, [&](int64_t begin, int64_t end) {
+  parallel_for(0, count, kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k) {
       const ClientStream stream{key_of(key), uint32_t(client[k]), round};
       for (int64_t epoch = 0; epoch < epoch_count[k]; ++epoch)
@@ -109,7 +109,7 @@ py::tuple synthetic_samples(uint64_t key, const std::string& distribution, doubl
   const auto draw_inputs = wide() ? inputs_wide : inputs_narrow;
   {
     py::gil_scoped_release no_gil;
-    at::parallel_for(0, count, kGrain, [&](int64_t begin, int64_t end) {
+    parallel_for(0, count, kGrain, [&](int64_t begin, int64_t end) {
       std::vector<uint32_t> around;
       for (int64_t k = begin; k < end; ++k) {
         const ClientStream stream{p.key, uint32_t(client[k]), 0};

@@ -155,7 +155,10 @@ class Method:
     client_state: ClassVar[tuple[str, ...]] = ()  # vectors [P] that a client keeps from round to round
     sent: ClassVar[tuple[str, ...]] = ()  # vectors [P] that a client sends beside its model, and does not keep
     server_state: ClassVar[tuple[str, ...]] = ()  # vectors [P] that the server keeps
+    extra_down: ClassVar[int] = 0  # vectors [P] that a client needs beside the model; for the bytes of a round only
+    extra_up: ClassVar[int] = 0  # changes of client state that the server cannot tell from the model; likewise
     weighted: ClassVar[bool] = True  # by number of samples; else all clients equally
+    sgd_only: ClassVar[bool] = False  # its formulas take a client's change for a sum of lr times gradient
     batched: ClassVar[bool] = True  # correction and finish, as they are here, take K clients at once: see batching.py
 
     def __post_init__(self) -> None:

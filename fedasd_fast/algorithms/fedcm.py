@@ -21,8 +21,10 @@ class FedCM(Method):
     alpha: float = 0.1
 
     server_state = ("direction",)
+    extra_down = 1  # the direction
     sent = ("direction",)
     weighted = False
+    sgd_only = True
 
     def gradient_factor(self, server: Server, client: Client) -> float:
         return self.alpha

@@ -19,6 +19,8 @@ from .registry import register
 @register("fedgkd")
 @dataclass(frozen=True)
 class FedGKD(Method):
+    extra_down = 1  # the teacher
+
     models: int = 5  # M
     coefficient: float = 0.1
     temperature: float = 1.0

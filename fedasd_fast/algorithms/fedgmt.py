@@ -25,6 +25,7 @@ class FedGMT(Method):
     beta: float = 10.0
 
     client_state = ("h",)
+    extra_down = 1  # the average
     server_state = ("h", "average")  # the average as its distance from w_0: zeros at first
 
     def __post_init__(self) -> None:

@@ -19,6 +19,8 @@ from .registry import register
 @register("fednova")
 @dataclass(frozen=True)
 class FedNova(Method):
+    sgd_only = True
+
     def contribution(self, server: Server, client: Client, end: Tensor, steps: int) -> Tensor:
         return server.model + (end - server.model) / _effective_steps(steps, server.momentum)
 

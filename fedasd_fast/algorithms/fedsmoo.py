@@ -24,6 +24,7 @@ class FedSMOO(FedDyn):
     rho: float = 0.1
 
     client_state = ("h", "mu")
+    extra_down = 1  # s
     server_state = ("h", "s")
     sent = ("sent_mu",)  # the mean of mu over the participants is not that of its changes over all clients
 

@@ -18,7 +18,10 @@ from .registry import register
 class Scaffold(Method):
     client_state: ClassVar[tuple[str, ...]] = ("c",)
     server_state: ClassVar[tuple[str, ...]] = ("c",)
+    extra_down: ClassVar[int] = 1  # c
+    extra_up: ClassVar[int] = 1  # the change of c_k
     weighted = False
+    sgd_only = True
 
     def correction(self, server: Server, client: Client) -> Correction:
         return Correction(linear=server.state["c"].to(server.model.dtype) - client.state["c"])

@@ -146,6 +146,8 @@ def trainer_for(context: Context, method: str, weighting: str | None = None) -> 
 
 def class_accuracy(model: FlatModel, vector: Tensor, data: FederatedData, batch_size: int) -> Tensor:
     """Test accuracy (%) of each class, float64 [C] on the CPU; NaN for classes without test samples."""
+    if not len(data.test):
+        raise SimulationError(f"{data.name} has no test set, so there is no accuracy; pass data with one")
     device, dtype, classes = model.vector.device, model.vector.dtype, data.num_classes
     right = torch.zeros(classes, dtype=torch.int64)
     with model.holding(vector) as module, torch.inference_mode():

@@ -117,7 +117,8 @@ def complete_run(config: Config, folder: Path, arguments: argparse.Namespace) ->
     check_same_settings(config, found)
     longer = found.rounds > config.rounds
     killed_at_the_end = (folder / "checkpoint").exists() and not (folder / "models.pt").exists()
-    if longer or (found.rounds == config.rounds and not killed_at_the_end):
+    stopped = found.config.stop_at_target and found.finished
+    if longer or ((stopped or found.rounds == config.rounds) and not killed_at_the_end):
         print(f"{folder}: finished already" + (f", with {found.rounds} rounds" if longer else ""))
         return found
     changes = {"rounds": config.rounds} if found.config.rounds != config.rounds else None
@@ -142,6 +143,7 @@ def check_same_settings(config: Config, found: RecordedRun) -> None:
 def other_settings(config: Config, found: RecordedRun) -> str:
     """`batch_size = 10, not 5`: what the results of a run depend on and is not as wanted; the rounds do not count."""
     wanted, there = config.to_dict(), found.config.to_dict()
+    wanted["clients"] = wanted["clients"] or there["clients"]  # 0: as many as the data have, as it has found out
     changed = sorted({*presets.differences(wanted, there), *(["seed"] if config.seed != found.config.seed else [])})
     return "; ".join(
         f"{key} = {dotted.lookup(there, key)}, not {dotted.lookup(wanted, key)}" for key in changed if key != "rounds"

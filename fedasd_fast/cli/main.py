@@ -1,7 +1,7 @@
 """Parses the command line, runs a subcommand, and turns expected errors into readable messages.
 
-Imports are deferred here, and only here in the package: the module of a subcommand is loaded when it is used, so that
-`fedasd --help` does not wait for torch.
+The module of a subcommand is loaded when it is used, and nothing here needs torch: `fedasd --help`, `presets`,
+`settings` and `completion` do not wait for it.
 """
 
 from __future__ import annotations
@@ -17,28 +17,34 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from .._version import __version__
-from ..common.schema import ConfigError, nearest
+from ..common.errors import ExpectedError
+from ..common.schema import nearest
+from ..settings import Settings
 
 # The module of the same name in this package has `configure(parser)`, which adds arguments and sets `function`.
 SUBCOMMANDS = {
     "run": "run an experiment",
-    "compare": "run several methods with the same settings",
+    "compare": "run several methods with the same settings, or compare runs",
     "sweep": "run every combination of some settings",
     "reproduce": "run a table or figure of the paper and compare the numbers",
     "resume": "continue an interrupted run",
     "replay": "train one client of a run again",
     "analyse": "flatness, gradient dissimilarity, ... of a run",
+    "list": "list runs: state, round, accuracy, settings that differ",
     "report": "write a report page about runs",
+    "export": "write the metrics of a run as CSV",
     "presets": "list the experiments that are ready to run",
     "settings": "list every setting with its default and meaning",
     "data": "datasets: list, get, check, partition",
     "doctor": "check the installation",
+    "completion": "print a completion script for bash or zsh",
 }
 # What numpy and torch say of sizes that no machine has.
 _TOO_LARGE = re.compile(
     r"MemoryError|OverflowError|can't allocate memory|out of memory|too big|too large|Maximum allowed|"
     r"Overflow when unpacking|numel: integer multiplication overflow|Storage size calculation overflowed"
 )
+_INTERRUPTED = 130  # the exit code of a command that SIGINT ended
 _TRAINING = ("run", "compare", "sweep", "reproduce", "resume", "replay", "analyse")
 _DESCRIPTION = "Federated learning with Adaptive Self-Distillation: run experiments, compare methods, inspect data."
 _EXAMPLES = """examples:
@@ -82,7 +88,7 @@ def build_parser(words: Sequence[str]) -> Parser:
         if name == used:
             importlib.import_module(f".{name}", __package__).configure(sub)
             options = [option for option in sub._option_string_actions if len(option) > 2]
-            sub.set_defaults(command=name, options=options)
+            sub.set_defaults(command=name, options=options, subcommands=list(SUBCOMMANDS))
     return result
 
 
@@ -106,10 +112,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def _as_setting(word: str) -> str | None:
     """`--rounds=5` and `--rounds` as rounds=5 and rounds=VALUE."""
-    from ..config import Config
-
     key, _, value = word.removeprefix("--").replace("-", "_").partition("=")
-    known = {field.name for field in dataclasses.fields(Config)}
+    known = {field.name for field in dataclasses.fields(Settings)}
     return f"{key}={value or 'VALUE'}" if word.startswith("--") and key.partition(".")[0] in known else None
 
 
@@ -118,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(argv)
     except KeyboardInterrupt:  # while modules are loaded, before a run could say how to go on
         print("\nfedasd: interrupted", file=sys.stderr)
-        return 130
+        return _INTERRUPTED
 
 
 def _run(argv: Sequence[str] | None) -> int:
@@ -130,9 +134,6 @@ def _run(argv: Sequence[str] | None) -> int:
     logging.basicConfig(
         format="fedasd: %(message)s", level=logging.INFO if debug or arguments.verbose else logging.WARNING
     )
-    from ..data import DataError
-    from ..simulation.errors import Interrupted, SimulationError
-
     try:
         code: int = arguments.function(arguments)
         sys.stdout.flush()  # here, where a closed pipe is caught
@@ -140,14 +141,16 @@ def _run(argv: Sequence[str] | None) -> int:
     except BrokenPipeError:  # `fedasd presets | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (Interrupted, KeyboardInterrupt) as error:
-        print(f"\nfedasd: {str(error) or 'interrupted; `fedasd resume DIR` continues a run'}", file=sys.stderr)
-        return 130
-    except (ConfigError, DataError, SimulationError, ImportError, OSError) as error:
-        if debug:
+    except KeyboardInterrupt:
+        print("\nfedasd: interrupted; `fedasd resume DIR` continues a run", file=sys.stderr)
+        return _INTERRUPTED
+    except (ExpectedError, ImportError, OSError) as error:
+        code = error.exit_code if isinstance(error, ExpectedError) else 2
+        interrupted = code == _INTERRUPTED
+        if debug and not interrupted:
             raise
-        print(f"fedasd: {error}", file=sys.stderr)
-        return 2
+        print("\n" * interrupted + f"fedasd: {error}", file=sys.stderr)  # below what the terminal shows of Ctrl-C
+        return code
     except (MemoryError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         if debug or not _TOO_LARGE.search(f"{type(error).__name__}: {error}"):
             raise

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from .. import presets
+from .. import preset_files
 from ..common.table import Table
 
 
@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.name is None:
-        print_names(presets.names())
+        print_names(preset_files.names())
     else:
         print(description(arguments.name))
     return 0
@@ -28,11 +28,11 @@ def run(arguments: argparse.Namespace) -> int:
 def print_names(names: list[str]) -> None:
     width = max(map(len, names))
     for name in names:
-        print(f"{name:{width}}  {presets.describe(name)['description']}")
+        print(f"{name:{width}}  {preset_files.describe(name)['description']}")
 
 
 def description(name: str) -> str:
-    preset = presets.describe(name)
+    preset = preset_files.describe(name)
     parts = [f"{name}: {preset['description']}"]
     if "source" in preset:
         parts.append(f"source: {preset['source']} of the paper")

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Union
 import yaml
 
 from ..common.schema import ConfigError, nearest, plain
-from ..config import Config
+from ..settings import Settings
 from .setting_meanings import MEANINGS
 
 _TYPE_NAMES = {int: "whole number", float: "number", bool: "true or false", str: "text", type(None): "null"}
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def all_settings(cls: type = Config, prefix: str = "") -> Iterator[Setting]:
+def all_settings(cls: type = Settings, prefix: str = "") -> Iterator[Setting]:
     hints, defaults = typing.get_type_hints(cls), cls()
     for field in dataclasses.fields(cls):
         hint, key = hints[field.name], prefix + field.name

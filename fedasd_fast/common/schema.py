@@ -12,10 +12,12 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
+from .errors import ExpectedError
+
 T = TypeVar("T")
 
 
-class ConfigError(ValueError):
+class ConfigError(ExpectedError, ValueError):
     """An invalid setting; the message names it, what was expected, and the nearest valid name."""
 
 

@@ -67,11 +67,14 @@ class Table:
             parts[-1].append(i)
         return parts
 
+    def csv(self) -> str:
+        text = io.StringIO(newline="")
+        csv.writer(text, lineterminator="\n").writerows([self.columns, *self.rows])
+        return text.getvalue()
+
     def save_csv(self, path: str | Path) -> Path:
         path = Path(path)
-        text = io.StringIO(newline="")
-        csv.writer(text).writerows([self.columns, *self.rows])
-        write_atomically(path, text.getvalue().encode())
+        write_atomically(path, self.csv().encode())
         return path
 
 

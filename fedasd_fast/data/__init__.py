@@ -5,6 +5,9 @@ from .directory import DatasetNotFound, data_directory
 from .download import DownloadError, get
 from .federated import Dataset, FederatedData, PartitionedData, Samples
 from .load import federate, load_dataset
+from .own_arrays import from_arrays, from_clients
+from .own_huggingface import from_huggingface
+from .own_torch import from_torch
 from .partition import partition
 from .reader import DataError
 from .synthetic import SyntheticData
@@ -21,6 +24,10 @@ __all__ = [
     "SyntheticData",
     "data_directory",
     "federate",
+    "from_arrays",
+    "from_clients",
+    "from_huggingface",
+    "from_torch",
     "get",
     "list_datasets",
     "load_dataset",

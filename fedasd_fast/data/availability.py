@@ -31,6 +31,8 @@ def status(name: str, data_dir: str | Path | None = None) -> Status:
     size, lacks, part = 0, tuple[str, ...](), ""
     if entry.read is None:
         present = name != "digits" or importlib.util.find_spec("sklearn") is not None
+    elif name == "text":
+        present = importlib.util.find_spec("sklearn") is not None
     else:
         try:
             where = entry.find(folder)

@@ -16,6 +16,7 @@ from .imagefolder import TEST_FOLDERS, FolderOptions, ImageNet100Options, read_i
 from .images import ImageOptions
 from .npz import PathOptions, read_npz
 from .reader import DecodedArrays
+from .text import TextOptions, read_text
 from .tinyimagenet import ANNOTATIONS, read_tinyimagenet
 
 Channels = tuple[float, ...]
@@ -42,6 +43,7 @@ class DatasetEntry:
     read: Callable[..., DecodedArrays] | None = None  # (files, options, context); None: not read from files
     paths: tuple[str, ...] = ()  # directories and archives to look for in data_dir, best first
     options: type[Any] = PathOptions
+    cached: bool = True  # decoding takes so long that what it gave is kept
     downloads: Mapping[str, tuple[Download, ...]] = field(default_factory=dict)  # by variant, the default first
     advice: str = ""  # how to obtain it if it cannot be downloaded
     normalisation: tuple[Channels, Channels] | None = None  # mean and std of each channel, of values in [0, 1]
@@ -276,6 +278,16 @@ _ENTRIES = (
         licence="yours",
         read=read_npz,
         advice="Name the file with dataset_args.path=FILE.npz; the docstring of fedasd_fast.data.npz describes it.",
+    ),
+    DatasetEntry(
+        name="text",
+        description="characters of plain text, in clients by file or by speaker; by default from scikit-learn",
+        licence="yours; scikit-learn's descriptions of datasets are BSD 3-Clause",
+        read=read_text,
+        options=TextOptions,
+        cached=False,
+        advice="Name a file or a directory with dataset_args.path=TEXT; without it, descriptions of datasets that are "
+        "included in scikit-learn are read (pip install 'fedasd-fast[simulation]').",
     ),
     DatasetEntry(
         name="digits",

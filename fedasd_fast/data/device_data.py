@@ -58,6 +58,10 @@ class DeviceData(FederatedData):
         part = slice(int(self._ends[k] - self.sizes[k]), int(self._ends[k]))
         return Samples(self._train.inputs[part], self._train.targets[part])
 
+    def client_test(self, k: int) -> Samples | None:
+        """On the host, as the test set would be that does not fit."""
+        return self._host.client_test(k)
+
     def cohort(self, clients: NDArray[np.int64]) -> Samples:
         if self._train is None:
             samples = self._host.cohort(clients)

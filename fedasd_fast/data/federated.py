@@ -17,21 +17,36 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+IGNORED = -100  # the target of a position that has none: the loss's ignore_index
+
 
 @dataclass(frozen=True)
 class Samples:
-    inputs: Tensor  # uint8 [n, C, H, W] images, or floats [n, ...]
-    targets: Tensor  # int64 [n]
+    inputs: Tensor  # uint8 [n, C, H, W] images, int64 [n, T] token ids, or floats [n, ...]
+    targets: Tensor  # int64 [n]; of token ids also [n, T], one for each position, IGNORED where there is none
 
     def __post_init__(self) -> None:
         x, y = self.inputs, self.targets  # made for every client and round: messages are formatted only when needed
-        if x.dtype != torch.uint8 and not x.is_floating_point():
-            raise ValueError(f"inputs have dtype {x.dtype}; expected uint8 or a float")
+        if x.dtype not in (torch.uint8, torch.int64) and not x.is_floating_point():
+            raise ValueError(
+                f"inputs have dtype {x.dtype}; expected uint8 images, int64 token ids (call .long()), or a float"
+            )
+        if x.dtype == torch.int64 and x.dim() != 2:
+            raise ValueError(
+                f"int64 inputs have shape {tuple(x.shape)}; expected token ids [n, T] (features are floats: .float())"
+            )
         if x.dtype == torch.uint8 and x.dim() != 4:
             raise ValueError(f"uint8 inputs have shape {tuple(x.shape)}; expected images [n, C, H, W]")
+        if y.is_floating_point():
+            raise ValueError(_no_class_labels(y))
         if y.dtype != torch.int64:
             raise ValueError(f"targets have dtype {y.dtype}; expected int64: call .long()")
-        if x.dim() < 2 or y.dim() != 1 or x.shape[0] != y.shape[0]:
+        if y.dim() == 2 and (x.dtype != torch.int64 or x.shape != y.shape):
+            raise ValueError(
+                f"{x.dtype} inputs of shape {tuple(x.shape)} with targets of shape {tuple(y.shape)}; targets [n, T] "
+                "need int64 token ids [n, T] as inputs"
+            )
+        if x.dim() < 2 or y.dim() not in (1, 2) or x.shape[0] != y.shape[0]:
             raise ValueError(
                 f"inputs of shape {tuple(x.shape)} with targets of shape {tuple(y.shape)}; expected [n, ...] with [n]"
             )
@@ -40,8 +55,22 @@ class Samples:
         return len(self.targets)
 
     @property
+    def labels(self) -> int:
+        """How many targets there are: samples, or positions that are not ignored."""
+        return len(self) if self.targets.dim() == 1 else int((self.targets != IGNORED).sum())
+
+    @property
     def nbytes(self) -> int:
         return self.inputs.nbytes + self.targets.nbytes
+
+
+def _no_class_labels(y: Tensor) -> str:
+    task = "several labels or numbers a sample" if y.dim() > 1 else "regression, perhaps"
+    return (
+        f"targets have dtype {y.dtype} and shape {tuple(y.shape)} ({task}); only classification is supported, with one "
+        "class of 0 .. num_classes - 1 a sample: int64 [n]. For class numbers that happen to be floats call .long(); "
+        "for one-hot rows .argmax(1)"
+    )
 
 
 @dataclass(frozen=True)
@@ -57,7 +86,13 @@ class Dataset:
     def __post_init__(self) -> None:
         for part, samples in (("train", self.train), ("test", self.test)):
             if len(samples):
-                low, high = int(samples.targets.min()), int(samples.targets.max())
+                targets = samples.targets
+                if targets.dim() == 2:
+                    targets = targets[targets != IGNORED]
+                    _require(
+                        len(targets) > 0, f"{self.name}: all {part} targets are {IGNORED}; nothing is to be learnt"
+                    )
+                low, high = int(targets.min()), int(targets.max())
                 _require(
                     low >= 0 and high < self.num_classes,
                     f"{self.name}: {part} labels span {low} .. {high}; expected 0 .. {self.num_classes - 1} for "
@@ -65,6 +100,14 @@ class Dataset:
                 )
         shapes = [tuple(samples.inputs.shape[1:]) for samples in (self.train, self.test)]
         _require(shapes[0] == shapes[1], f"{self.name}: train samples are {shapes[0]}, test samples {shapes[1]}")
+        kinds = [(samples.inputs.dtype == torch.int64, samples.targets.dim()) for samples in (self.train, self.test)]
+        _require(
+            kinds[0] == kinds[1],
+            f"{self.name}: train and test differ in their inputs (token ids or not) or targets ([n] or [n, T])",
+        )
+        for part, samples in (("train", self.train), ("test", self.test)):
+            lowest = int(samples.inputs.min()) if kinds[0][0] and samples.inputs.numel() else 0
+            _require(lowest >= 0, f"{self.name}: {part} token ids go down to {lowest}; expected 0 or more")
         _require(
             (self.mean is None) == (self.std is None),
             f"{self.name}: give both mean and std of channels, or neither",
@@ -76,7 +119,7 @@ class Dataset:
             )
         _require(self.std is None or min(self.std) > 0, f"{self.name}: std = {self.std}; expected positive numbers")
         _require(
-            self.users is None or self.users.shape == self.train.targets.shape,
+            self.users is None or self.users.shape == self.train.targets.shape[:1],
             f"{self.name}: expected one user for each of {len(self.train)} training samples",
         )
 
@@ -96,6 +139,10 @@ class FederatedData(ABC):
     def client(self, k: int) -> Samples:
         """The training samples of client k, always the same ones in the same order."""
 
+    def client_test(self, k: int) -> Samples | None:
+        """Test samples of client k itself, beside the common test set; None: the data have none for each client."""
+        return None
+
     def cohort(self, clients: NDArray[np.int64]) -> Samples:
         """The training samples of all these clients, one after the other."""
         parts = [self.client(int(k)) for k in clients]
@@ -110,13 +157,24 @@ class FederatedData(ABC):
         return len(self.input_shape) == 3
 
     @property
+    def positions(self) -> int | None:
+        """T if targets are [n, T], a class at each position of a sequence; None if samples have one class each."""
+        targets = self.test.targets
+        return targets.shape[1] if targets.dim() == 2 else None
+
+    def blank(self, n: int, like: Tensor) -> Tensor:
+        """Inputs [n, ...] of zeros as a network gets them, with the device (and for floats the dtype) of `like`."""
+        dtype = torch.int64 if self.test.inputs.dtype == torch.int64 else like.dtype
+        return torch.zeros((n, *self.input_shape), dtype=dtype, device=like.device)
+
+    @property
     @abstractmethod
     def nbytes(self) -> int:
         """Memory held, mapped files included."""
 
     def label_counts(self, k: int) -> Tensor:
-        """How many samples of each class client k has: int64 [num_classes]."""
-        return torch.bincount(self.client(k).targets, minlength=self.num_classes)
+        """How many samples (or positions of sequences) of each class client k has: int64 [num_classes]."""
+        return _bincount(self.client(k).targets, self.num_classes)
 
     def cohort_label_counts(self, clients: NDArray[np.int64]) -> Tensor:
         """How many samples of each class each of these clients has: int64 [len(clients), num_classes]."""
@@ -137,9 +195,19 @@ class FederatedData(ABC):
 
 
 class PartitionedData(FederatedData):
-    """A dataset whose training samples are partitioned: client k has the rows parts[k]."""
+    """A dataset whose training samples are partitioned: client k has the rows parts[k].
 
-    def __init__(self, dataset: Dataset, parts: Sequence[np.ndarray[Any, Any]]) -> None:
+    Rows may be shared by clients, or left out.  `client_tests` are test samples of each client, `client_names` the
+    caller's names of the clients, which messages and analyses number 0, 1, ...
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        parts: Sequence[np.ndarray[Any, Any]],
+        client_tests: Sequence[Samples] | None = None,
+        client_names: Sequence[str] | None = None,
+    ) -> None:
         sizes = np.array([len(part) for part in parts], dtype=np.int64)
         _require(len(sizes) > 0, f"{dataset.name}: there are no clients; expected at least one index array")
         _require(
@@ -153,7 +221,14 @@ class PartitionedData(FederatedData):
             int(rows.min()) >= 0 and int(rows.max()) < n,
             f"{dataset.name}: indices span {rows.min()} .. {rows.max()}; expected 0 .. {n - 1}",
         )
+        for what, given in (("test sets", client_tests), ("names", client_names)):
+            _require(
+                given is None or len(given) == len(sizes),
+                f"{dataset.name}: {what} of {len(given or ())} clients; expected one for each of {len(sizes)}",
+            )
         self.dataset = dataset
+        self.client_names = None if client_names is None else tuple(client_names)
+        self._client_tests = None if client_tests is None else tuple(client_tests)
         self.name, self.num_classes, self.test = dataset.name, dataset.num_classes, dataset.test
         self.input_shape = tuple(dataset.train.inputs.shape[1:])
         self.mean, self.std = dataset.mean, dataset.std
@@ -164,6 +239,10 @@ class PartitionedData(FederatedData):
     def client(self, k: int) -> Samples:
         rows, train = self.rows(k), self.dataset.train
         return Samples(train.inputs.index_select(0, rows), train.targets.index_select(0, rows))
+
+    def client_test(self, k: int) -> Samples | None:
+        self._check_client(k)
+        return None if self._client_tests is None else self._client_tests[k]
 
     def rows(self, k: int) -> Tensor:
         """The rows of the training set that client k has: int64 [n_k]."""
@@ -194,11 +273,13 @@ class PartitionedData(FederatedData):
         return self._rows
 
     def label_counts(self, k: int) -> Tensor:
-        return torch.bincount(self.dataset.train.targets.index_select(0, self.rows(k)), minlength=self.num_classes)
+        return _bincount(self.dataset.train.targets.index_select(0, self.rows(k)), self.num_classes)
 
     @property
     def nbytes(self) -> int:
-        return self.dataset.train.nbytes + self.test.nbytes + self._rows.nbytes + self.sizes.nbytes + self._ends.nbytes
+        tests = sum(samples.nbytes for samples in self._client_tests or ())
+        index = self._rows.nbytes + self.sizes.nbytes + self._ends.nbytes
+        return self.dataset.train.nbytes + self.test.nbytes + tests + index
 
 
 def consecutive(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -209,10 +290,18 @@ def consecutive(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArra
 
 
 def count_labels(labels: Tensor, sizes: Tensor, num_classes: int) -> Tensor:
-    """Label counts [K, num_classes] of K clients with `sizes` labels each, one client after the other."""
+    """Label counts [K, num_classes] of K clients with `sizes` samples each, one client after the other."""
     owners = torch.arange(len(sizes), device=labels.device).repeat_interleave(sizes.to(labels.device))
+    if labels.dim() == 2:
+        valid = labels != IGNORED
+        owners, labels = owners.unsqueeze(1).expand_as(labels)[valid], labels[valid]
     counts = torch.bincount(owners * num_classes + labels, minlength=len(sizes) * num_classes)
     return counts.view(len(sizes), num_classes)
+
+
+def _bincount(targets: Tensor, num_classes: int) -> Tensor:
+    labels = targets if targets.dim() == 1 else targets[targets != IGNORED]
+    return torch.bincount(labels, minlength=num_classes)
 
 
 def _require(condition: bool, message: str) -> None:

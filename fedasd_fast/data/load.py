@@ -12,15 +12,17 @@ import torch
 from ..common.randomness import Stream, generator
 from ..common.schema import ConfigError, build
 from ..config import Config
-from .archives import Files, open_files
+from .archives import open_files
 from .cache import cached
 from .catalogue import DatasetEntry, find_entry
 from .digits import read_digits
 from .directory import data_directory
 from .federated import Dataset, FederatedData, PartitionedData, Samples
+from .own_types import advice
 from .partition import partition
 from .reader import DecodeContext, DecodedArrays, Progress
 from .synthetic import SyntheticData
+from .text import included_text
 
 logger = logging.getLogger(__name__)
 OPTIONS_AFTER_DECODING = ("path", "mean", "std")  # which the decoded arrays do not depend on
@@ -60,19 +62,43 @@ def federate(config: Config, *, progress: Progress | None = None) -> FederatedDa
             raise ConfigError(
                 f"dataset_args = {config.dataset_args} with dataset = synthetic; use its settings synthetic.* instead"
             )
+        if not config.clients:
+            raise ConfigError("clients = 0, but synthetic data are made for any number; set clients")
         return SyntheticData(
             config.synthetic, config.clients, config.partition, config.seed, config.size_sigma, config.random_streams
         )
     dataset = load_dataset(config.dataset, config.data_dir, progress=progress, **config.dataset_args)
+    return divide(dataset, config)
+
+
+def as_federated(data: FederatedData | Dataset, config: Config) -> FederatedData:
+    """The caller's own data, divided as the configuration says unless they already are."""
+    if isinstance(data, FederatedData):
+        return data
+    if isinstance(data, Dataset):
+        return divide(data, config)
+    raise TypeError(f"data is a {type(data).__name__}; expected FederatedData or a Dataset: pass {advice(data)}")
+
+
+def divide(dataset: Dataset, config: Config) -> PartitionedData:
+    """Among clients, as the configuration says; clients = 0: as many as the dataset has users."""
     if config.partition == "natural" and dataset.users is None:
         raise ConfigError(
-            f"partition = natural, but {config.dataset} has no user ids; use dirichlet_<delta>, "
+            f"partition = natural, but {dataset.name} has no user ids; use dirichlet_<delta>, "
             "iid or shards_<n>, or a dataset with users: femnist, or npz with train_users"
         )
+    labels = dataset.train.targets
+    if labels.dim() == 2:
+        if config.partition not in ("natural", "iid"):
+            raise ConfigError(
+                f"partition = {config.partition}, but {config.dataset} has sequences, which are of no class; use "
+                "natural or iid"
+            )
+        labels = torch.zeros(len(labels), dtype=torch.int64)  # iid looks at nothing else
     parts = partition(
-        dataset.train.targets.numpy(),
+        labels.numpy(),
         dataset.num_classes,
-        config.clients,
+        config.clients or _count_clients(dataset, config.partition),
         config.partition,
         generator(config.seed, Stream.PARTITION),
         users=None if dataset.users is None else dataset.users.numpy(),
@@ -81,10 +107,23 @@ def federate(config: Config, *, progress: Progress | None = None) -> FederatedDa
     return PartitionedData(dataset, parts)
 
 
+def _count_clients(dataset: Dataset, spec: str) -> int:
+    if spec != "natural" or dataset.users is None:
+        raise ConfigError(
+            f"clients = 0, but {dataset.name} with partition = {spec} can be divided among any number; set clients"
+        )
+    return len(dataset.users.unique())
+
+
 def _from_files(entry: DatasetEntry, data_dir: Path, options: Any, progress: Progress | None) -> DecodedArrays:
     assert entry.read is not None
-    files: Files = open_files(entry.find(data_dir, options.path))
+    if entry.name == "text" and options.path is None:
+        files = included_text()
+    else:
+        files = open_files(entry.find(data_dir, options.path))
     read = entry.read
+    if not entry.cached:
+        return read(files, options, DecodeContext(progress=progress))
 
     def decode(context: DecodeContext) -> DecodedArrays:
         return read(files, options, context)

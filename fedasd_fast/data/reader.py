@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from ..common.errors import ExpectedError
+
 Array = np.ndarray[Any, np.dtype[Any]]
 Progress = Callable[[int, int], None]  # done, total
 
 
-class DataError(ValueError):
+class DataError(ExpectedError, ValueError):
     """A damaged or unexpected file; the message names the file and the remedy."""
 
 
@@ -21,8 +23,8 @@ class DataError(ValueError):
 class DecodedArrays:
     """A dataset as numpy arrays, before it becomes a `Dataset`."""
 
-    train_x: Array  # uint8 [n, C, H, W], or float32 [n, ...]
-    train_y: Array  # int64 [n]
+    train_x: Array  # uint8 [n, C, H, W], float32 [n, ...], or int64 [n, T]
+    train_y: Array  # int64 [n], or [n, T]
     test_x: Array
     test_y: Array
     num_classes: int

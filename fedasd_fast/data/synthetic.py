@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..common.randomness import Stream, generator
 from ..common.schema import ConfigError
-from ..config import Synthetic
+from ..settings import Synthetic
 from .federated import FederatedData, Samples, count_labels
 from .partition import client_sizes, log_dirichlet, parse_spec
 from .synthetic_samples import SyntheticPopulation

@@ -19,7 +19,10 @@ Array: TypeAlias = np.ndarray[Any, Any]
 def to_float(
     inputs: Tensor, mean: Sequence[float] | None, std: Sequence[float] | None, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """uint8 images [n, C, H, W] as (x / 255 - mean) / std, with mean and std of each channel; floats are only cast."""
+    """uint8 images [n, C, H, W] as (x / 255 - mean) / std, with mean and std of each channel; floats are only cast,
+    and token ids (int64) stay as they are."""
+    if inputs.dtype == torch.int64:
+        return inputs
     if inputs.dtype != torch.uint8:
         return inputs.to(dtype)
     x = inputs.to(dtype)

@@ -19,6 +19,7 @@ from .catalogue import DatasetEntry, find_entry
 from .digits import read_digits
 from .directory import data_directory
 from .reader import Array, DataError, DecodeContext, DecodedArrays
+from .text import included_text, read_text
 
 Report = Callable[[str, int, int | None], None]  # what is being done, how much of it, of how much
 
@@ -41,6 +42,8 @@ def verify(name: str, data_dir: str | Path | None = None, progress: Report = lam
         return _verified(entry, read_digits(), 0)
     if entry.read is None:
         raise ConfigError(f"{name} has no files to check. {entry.advice}")
+    if name == "text":
+        return _verified(entry, read_text(included_text(), entry.options(), DecodeContext()), 0)
     where = entry.find(folder)
     if lacks := entry.missing(where):
         raise DataError(f"{name} is incomplete: {where} lacks {', '.join(lacks)}; {_remedy(entry)}")

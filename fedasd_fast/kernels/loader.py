@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import platform
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,23 @@ def _release(version: str) -> list[str]:
     return version.split("+")[0].split(".")[:2]
 
 
+def _other_torch(built_for: str) -> str:
+    return f"the extension was built for torch {built_for}, this is torch {torch.__version__}; {_REBUILD_ADVICE}"
+
+
 def _takes(argument: str) -> bool:
     """Whether the loss of the extension that was loaded has such an argument."""
     schema = torch.ops.fedasd.asd_objective.default._schema
     return any(a.name == argument for a in schema.arguments)
+
+
+def _hidden_by(folder: Path) -> Path | None:
+    """The compiled package that this folder hides: Python looks in the current directory first."""
+    for entry in sys.path:
+        other = Path(entry).resolve() / "fedasd_fast"
+        if other != folder.resolve() and (other / "_built_for.txt").exists():
+            return other
+    return None
 
 
 def _load(folder: Path) -> tuple[Any, str | None]:
@@ -32,14 +46,16 @@ def _load(folder: Path) -> tuple[Any, str | None]:
         return None, "switched off by FEDASD_DISABLE_EXTENSION"
     mark = folder / "_built_for.txt"
     if not mark.exists():
-        return None, f"the extension has not been compiled; {_REBUILD_ADVICE}"
+        if installed := _hidden_by(folder):
+            return None, (
+                f"the source folder {folder} hides the package that is installed in {installed}; "
+                "run from another directory, or install with `pip install --no-build-isolation -e .`"
+            )
+        return None, f"the extension has not been compiled; with a C++ compiler at hand, {_REBUILD_ADVICE}"
     # torch keeps no binary interface across releases: loading would fail with mangled symbols, or worse, succeed.
     built_for = mark.read_text().strip()
     if _release(built_for) != _release(torch.__version__):
-        return (
-            None,
-            f"the extension was built for torch {built_for}, this is torch {torch.__version__}; {_REBUILD_ADVICE}",
-        )
+        return None, _other_torch(built_for)
     try:
         loaded = importlib.import_module("fedasd_fast._C")
     except ImportError as error:
@@ -47,6 +63,8 @@ def _load(folder: Path) -> tuple[Any, str | None]:
     lacking = [name for name in _REQUIRED_FUNCTIONS if not hasattr(loaded, name)]
     if not lacking and not _takes("alpha_normalizer"):
         lacking = ["the argument alpha_normalizer of asd_objective"]
+    if not lacking and _release(torch_built := loaded.build_info()["torch_built"]) != _release(torch.__version__):
+        return None, _other_torch(torch_built)  # objects of an older build, whatever stands beside the library
     if lacking:
         return None, f"the extension was built from an older version (it lacks {', '.join(lacking)}); {_REBUILD_ADVICE}"
     return loaded, None

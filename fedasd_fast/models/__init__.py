@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from ..common.schema import ConfigError, convert, nearest
-from . import convnet, mlp, resnet, vit
+from . import char_lstm, char_transformer, convnet, mlp, resnet, vit
 from .custom import build_imported, keywords
 from .running_statistics import refuse_running_statistics
 
@@ -24,6 +24,8 @@ _BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "resnet18_gn": resnet.resnet18_gn,
     "vit_small": vit.vit_small,
     "tiny_vit": vit.tiny_vit,
+    "char_lstm": char_lstm.char_lstm,
+    "char_transformer": char_transformer.char_transformer,
 }
 
 
@@ -36,7 +38,7 @@ def build(
     args: Mapping[str, Any] | None = None,
     *,
     num_classes: int,
-    input_shape: tuple[int, ...],  # of one sample: (C, H, W), or (64,)
+    input_shape: tuple[int, ...],  # of one sample: (C, H, W), (64,), or (T,) token ids
 ) -> nn.Module:
     """A model with initial parameters drawn from torch's global generator."""
     args = dict(args or {})

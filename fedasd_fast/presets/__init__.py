@@ -18,29 +18,36 @@ In rules, grids and expected numbers a setting is written with dots (`asd.weight
 
 from __future__ import annotations
 
-import copy
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from typing import Any
-
-import yaml
 
 from ..common import dotted
 from ..common.formatting import MODEL_DESCRIPTIONS, format_accuracy
-from ..common.schema import ConfigError, merge, nearest
+from ..common.schema import merge
 from ..config import Config, from_dict, parse_overrides
+from ..preset_files import describe, names, read
+
+__all__ = [
+    "Expected",
+    "Overrides",
+    "describe",
+    "differences",
+    "essential_settings",
+    "expected",
+    "headline_model",
+    "load",
+    "names",
+]
 
 Overrides = Sequence[str] | Mapping[str, Any]
 
-_FIRST_NAMES = ("quickstart", "digits", "cifar100-500clients")
 _NUMBER_KEYS = ("mean", "std", "top_eigenvalue", "trace", "note", "compares")
 # Settings of where and how a run is computed, and of its randomness: the experiment is the same whatever they are.
 _INCIDENTAL_SETTINGS = {"name", "seed", "random_streams", "eval_every", "eval_models", "eval_batch_size",
                         "checkpoint_every", "on_client_error", "device", "executor", "workers", "clients_at_once",
-                        "client_op", "threads", "data_dir", "out"}  # fmt: skip
+                        "client_op", "threads", "data_dir", "out", "class_accuracy", "client_accuracy",
+                        "target_accuracy", "stop_at_target", "keep_best"}  # fmt: skip
 # A run that differs from the paper in these only may still be plotted with the paper's number.
 _COMPARABLE_SETTINGS = {"rounds", "augment", "teacher", "sampling", "precision"}
 
@@ -70,20 +77,9 @@ class Expected:
         return f"{number} % ({self.source.split(' (')[0]}, model {self.model}, {self.rounds} rounds{differs}{suspect})"
 
 
-def names() -> list[str]:
-    files = (file.name for file in resources.files(__package__).iterdir())
-    found = [name.removesuffix(".yaml") for name in files if name.endswith(".yaml")]
-    return sorted(found, key=_sort_key)
-
-
-def describe(name: str) -> dict[str, Any]:
-    """The content of the preset's file, merged with that of its base."""
-    return copy.deepcopy(_read(name))
-
-
 def load(name: str, overrides: Overrides = ()) -> Config:
     """The configuration of a preset.  Its rules apply to the overridden settings; overrides win over rules."""
-    preset = _read(name)
+    preset = read(name)
     changes = dict(overrides) if isinstance(overrides, Mapping) else parse_overrides(overrides)
     own = {"name": name, **preset["config"]}
     for what in ("model", "dataset"):
@@ -105,7 +101,7 @@ def expected(what: str | Config, overrides: Overrides = ()) -> Expected | None:
     config = load(what, overrides) if isinstance(what, str) else what
     if config.name not in names():
         return None
-    preset, settings = _read(config.name), config.to_dict()
+    preset, settings = read(config.name), config.to_dict()
     for cell in preset.get("expected", ()):
         where = {key: value for key, value in cell.items() if key not in _NUMBER_KEYS}
         if all(dotted.lookup(settings, key) == value for key, value in where.items()):
@@ -127,7 +123,7 @@ def expected(what: str | Config, overrides: Overrides = ()) -> Expected | None:
 def headline_model(config: Config) -> str:
     """The averaged model whose accuracy stands for a run: the one that the preset's table reports, else `cloud`, which
     is what one would deploy.  If the run does not evaluate it, the first that it does."""
-    compared: str | None = _read(config.name).get("compares") if config.name in names() else None
+    compared: str | None = read(config.name).get("compares") if config.name in names() else None
     order = dict.fromkeys((*([compared] if compared else []), *MODEL_DESCRIPTIONS))
     return str(next(model for model in order if model in config.eval_models))
 
@@ -143,24 +139,5 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     return [key for key in dotted.differences(one, other) if key not in _INCIDENTAL_SETTINGS]
 
 
-@cache
-def _read(name: str) -> dict[str, Any]:
-    if name not in names():
-        longer = [known for known in names() if name and known.startswith(name)]
-        meant = f"; did you mean {' or '.join(longer)}?" if longer else nearest(name, names())
-        raise ConfigError(f"there is no preset {name!r}{meant}")
-    text = (resources.files(__package__) / f"{name}.yaml").read_text(encoding="utf-8")
-    preset: dict[str, Any] = yaml.safe_load(text)
-    return merge(_read(preset["base"]), preset) if "base" in preset else preset
-
-
 def _as_list(value: Any) -> Iterable[Any]:
     return value if isinstance(value, list) else [value]
-
-
-def _sort_key(name: str) -> tuple[int, int, str]:
-    """Small experiments first, then the tables by their number, then the figures."""
-    if name in _FIRST_NAMES:
-        return _FIRST_NAMES.index(name), 0, name
-    digits = re.search(r"\d+", name)
-    return len(_FIRST_NAMES) + name.startswith("fig"), int(digits[0]) if digits else 0, name

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import yaml
 from .. import presets
 from ..common.schema import ConfigError
 from ..simulation.storage.recorded_run import RecordedRun, read_run
+from .run_list import run_directories
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[RecordedRun], list[Un
         if not top.is_dir():
             unreadable.append(UnreadableFolder(top, "there is no such folder"))
             continue
-        found = list(_run_directories(top))
+        found = list(run_directories(top))
         if not found:
             unreadable.append(UnreadableFolder(top, "no run in this folder or below it (no config.yaml)"))
         for folder in found:
@@ -61,11 +61,3 @@ def without_repeats(runs: Iterable[RecordedRun]) -> tuple[list[RecordedRun], lis
             kept[key], left_out = (run, other) if run.rounds > other.rounds else (other, run)
             notes.append(f"{left_out.out} has the settings and the seed of {kept[key].out}; it counts once")
     return list(kept.values()), notes
-
-
-def _run_directories(top: Path) -> Iterator[Path]:
-    for folder, below, files in os.walk(top):
-        below.sort()
-        if "config.yaml" in files:
-            below.clear()  # a run directory has its checkpoints and clients below it, but no other run
-            yield Path(folder)

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 
 from .. import presets
 from ..common.files import write_atomically
-from ..common.formatting import MODEL_DESCRIPTIONS, method_label, plural
+from ..common.formatting import MODEL_DESCRIPTIONS, format_bytes, method_label, plural
 from ..common.plotting import save_figure
 from ..simulation.storage.recorded_run import RecordedRun
 from .accuracy_plot import accuracy_figure, common_settings
+from .milestones import best_evaluation, rounds_to
 from .page import write_report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_BYTES = ("bytes_up", "bytes_down")
 
 
 def write_run_outputs(run: RecordedRun) -> None:
@@ -57,6 +60,7 @@ def summary(run: RecordedRun, paper: presets.Expected | None) -> str:
     lines = [
         f"{config.name}: {method_label(config.method)}, seed {config.seed}, {run.rounds} of {config.rounds} rounds",
         *_accuracy_lines(run),
+        *_milestone_lines(run),
         f"  time      {run.seconds:.1f} s, {run.updates_per_second:.1f} client updates/s",
     ]
     if training := (run.versions[-1].get("training") if run.versions else None):
@@ -86,6 +90,26 @@ def _accuracy_lines(run: RecordedRun) -> list[str]:
     others = "   ".join(f"{model} {value:.2f} %" for model, value in found.items() if model != headline)
     first = f"  accuracy  {headline} {found[headline]:.2f} %: {MODEL_DESCRIPTIONS[headline]}"
     return [first, f"            {others}"] if others else [first]
+
+
+def _milestone_lines(run: RecordedRun) -> list[str]:
+    """The best round if it is not the last, the rounds and bytes to the target, the bytes of the whole run."""
+    model, lines = presets.headline_model(run.config), []
+    best = best_evaluation(run, model)
+    if best and best.accuracy != run.accuracy(model):
+        lines.append(f"  best      {model} {best.accuracy:.2f} % in round {best.round}")
+    if (target := run.config.target_accuracy) is not None:
+        reached = rounds_to(run, model, 100 * target)
+        until = "not reached" if reached is None else f"in round {reached}, with {_traffic(run, reached)}"
+        lines.append(f"  target    {model} {100 * target:g} %: {until}")
+    if run.total("bytes_up"):
+        lines.append(f"  traffic   {_traffic(run, run.rounds)}")
+    return lines
+
+
+def _traffic(run: RecordedRun, until: int) -> str:
+    up, down = (sum(row.get(key) or 0 for row in run.metrics if row["round"] <= until) for key in _BYTES)
+    return f"{format_bytes(up)} up, {format_bytes(down)} down"
 
 
 def _title(run: RecordedRun) -> str:

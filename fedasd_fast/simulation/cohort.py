@@ -67,7 +67,8 @@ def client_tasks(experiment: Experiment, round: int) -> CohortTasks:
     sizes = data.sizes.numpy()
 
     def label_proportions(of: np.ndarray) -> np.ndarray:
-        proportions: np.ndarray = data.cohort_label_counts(of).numpy() / sizes[of][:, None]
+        counts = data.cohort_label_counts(of).numpy()
+        proportions: np.ndarray = counts / counts.sum(axis=1, keepdims=True).clip(min=1)
         return proportions
 
     try:

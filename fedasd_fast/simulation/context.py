@@ -111,8 +111,11 @@ def worker_count(config: Config, device: torch.device, threads: int) -> int:
 def load_data(config: Config, inputs: Inputs) -> FederatedData:
     """The caller's data, or what the configuration names, on the device."""
     data = inputs.data or federate(config)
-    if data.num_clients != config.clients:
-        raise ConfigError(f"clients = {config.clients}, but the data has {data.num_clients}; set clients to that")
+    if config.clients not in (0, data.num_clients):
+        raise ConfigError(
+            f"clients = {config.clients}, but the data has {data.num_clients}; set clients to that, or to 0: as many "
+            "as the data have"
+        )
     if config.augment != "none" and not data.is_image:
         raise ConfigError(f"augment = {config.augment}, but {data.name} has no images; use augment = none")
     return on_device(data, _device(config))
@@ -132,14 +135,18 @@ def build_context(
     none; without `parallelism`, as the configuration says."""
     inputs, shard = inputs or Inputs(), shard or Shard()
     data = data or load_data(config, inputs)
+    if not config.clients:
+        config = config.replace(clients=data.num_clients)
     device = _device(config)
     model = _build_model(config, data, inputs.model)
     keep_freed_memory()
     half = None if config.precision == "float32" else getattr(torch, config.precision)
     flat = FlatModel(model, getattr(torch, config.dtype), str(device), half)
     with torch_seeded(config.seed, Stream.INIT):
-        flops = step_flops(flat, data.input_shape, data.num_classes, config.batch_size)
+        flops = step_flops(flat, data, config.batch_size)
     experiment = Experiment(config, data, config.create_method())
+    if data.positions is not None:
+        _refuse_for_sequences(experiment)
     found = layers_of_chain(experiment, flat)
     chain = None if isinstance(found, str) else found
     chosen = choose_parallelism(config, flat, data, flops, chain is not None)
@@ -157,6 +164,16 @@ def build_context(
         chain=chain,
         inputs=inputs,
     )
+
+
+def _refuse_for_sequences(experiment: Experiment) -> None:
+    """What needs one label for each sample."""
+    config, what = experiment.config, f"{experiment.data.name} has sequences with a target at each position"
+    if config.cuda_graph:
+        raise ConfigError(f"cuda_graph = true, but {what}, whose steps are not recorded; set cuda_graph = false")
+    if "local_loss" in experiment.hooks:
+        name = config.base_method
+        raise ConfigError(f"method = {name} has a local_loss, but {what}; use a method without one")
 
 
 def choose_parallelism(config: Config, model: FlatModel, data: FederatedData, flops: int, chain: bool) -> Parallelism:

@@ -6,8 +6,10 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+from ..common.errors import ExpectedError
 
-class SimulationError(RuntimeError):
+
+class SimulationError(ExpectedError, RuntimeError):
     """A run cannot start or continue; the message says why and what to do.  What was finished is kept."""
 
 
@@ -44,3 +46,5 @@ def directory_gone(path: Path) -> SimulationError:
 
 class Interrupted(SimulationError):
     """The run was asked to stop (SIGINT or SIGTERM); its state was saved."""
+
+    exit_code = 130

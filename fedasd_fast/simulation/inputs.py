@@ -16,7 +16,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from ..config import Config
-from ..data.federated import FederatedData
+from ..data.federated import Dataset, FederatedData
+from ..data.load import as_federated
 from .errors import SimulationError
 
 _CLIENTS = 64  # whose labels are looked at: there may be millions, made on demand
@@ -37,6 +38,11 @@ class Inputs:
         if self.model is not None:
             found["model"] = _model_fingerprint(self.model)
         return found
+
+
+def own_inputs(config: Config, data: FederatedData | Dataset | None, model: nn.Module | None) -> Inputs:
+    """What the caller passed, divided among clients as the configuration says unless it already is."""
+    return Inputs(None if data is None else as_federated(data, config), model)
 
 
 def with_fingerprints(config: Config, inputs: Inputs) -> Config:

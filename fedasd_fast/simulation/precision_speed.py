@@ -17,7 +17,7 @@ def half_precision_times(context: Context) -> StepTimes:
     precision = "bfloat16" if config.precision == "float32" else config.precision
     batch = min(config.batch_size, int(data.sizes.max()))
     with threads(context.parallelism.threads), torch_seeded(config.seed, Stream.INIT):  # dropout draws
-        return time_steps(context.trainer.model.module, data.input_shape, batch, precision)
+        return time_steps(context.trainer.model.module, data.blank(batch, torch.zeros(())), precision)
 
 
 def slow_precision(context: Context) -> str | None:

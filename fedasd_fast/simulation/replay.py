@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..algorithms import Server
 from ..common.code_trust import require_trust
-from ..data.federated import FederatedData
+from ..data.federated import Dataset, FederatedData
 from . import state
 from .client.chain_trainer import ChainTrainer
 from .client.cohort_clients import CohortClients
@@ -21,7 +21,7 @@ from .context import Context, build_context, named_code
 from .distributed.sharding import Shard
 from .errors import ClientError, SimulationError
 from .executors import local_executor
-from .inputs import Inputs, check_inputs
+from .inputs import check_inputs, own_inputs
 from .restore import check_same_settings, restore, saved_parallelism
 from .round import run_round
 from .storage import checkpoint
@@ -46,7 +46,7 @@ def replay(
     round: int,
     client: int,
     *,
-    data: FederatedData | None = None,
+    data: FederatedData | Dataset | None = None,
     model: nn.Module | None = None,
     trust_code: bool = False,
 ) -> Replay:
@@ -55,10 +55,11 @@ def replay(
     Starts at the nearest checkpoint before that round, or at the first round, and repeats what lies between.
     `trust_code` as in `resume`.
     """
-    directory, inputs = RunDirectory(Path(out)), Inputs(data, model)
+    directory = RunDirectory(Path(out))
     config = directory.config()  # before the lock, which leaves a file: this may be no run directory
-    check_inputs(config.inputs, inputs)
     require_trust(out, named_code(config, model=model), trusted=trust_code)
+    inputs = own_inputs(config, data, model)
+    check_inputs(config.inputs, inputs)
     with own_process_state(), directory:
         if not 1 <= round <= config.rounds:
             raise SimulationError(f"round = {round}; expected 1 .. {config.rounds}")

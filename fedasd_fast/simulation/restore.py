@@ -15,7 +15,8 @@ from .state import State
 from .storage.client_store import ClientStore
 
 # Settings that may differ when a run is continued: the rounds done so far do not depend on them.
-_FREE_SETTINGS = {"name", "rounds", "checkpoint_every", "on_client_error", "executor", "workers", "data_dir", "out"}
+_FREE_SETTINGS = {"name", "rounds", "checkpoint_every", "on_client_error", "executor", "workers", "data_dir", "out",
+                  "stop_at_target"}  # fmt: skip
 _COMPARED_ELSEWHERE = {"inputs"}  # see inputs.py
 
 

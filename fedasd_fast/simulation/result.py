@@ -35,15 +35,25 @@ class Result:
 
     def module(self, name: str = "all") -> nn.Module:
         """A module of its own with these parameters, in eval mode."""
-        with self._model.holding(self.models[name]) as module:
+        with self._model.holding(self._vector(name)) as module:
             return copy.deepcopy(module).eval()
+
+    def state_dict(self, name: str = "all") -> dict[str, Tensor]:
+        """What `load_state_dict` of the caller's own module takes, on the CPU.  The vectors of `models` are no such
+        thing: kernels of convolutions lie channels last in them."""
+        with self._model.holding(self._vector(name)) as module:
+            return {
+                key: value.to("cpu", copy=True, memory_format=torch.contiguous_format)
+                for key, value in module.state_dict().items()
+            }
 
     def state_dicts(self) -> memoryview:
         """The state dictionaries of all models, as a file for torch.load."""
-        dicts = {}
-        for name, vector in self.models.items():
-            with self._model.holding(vector) as module:
-                dicts[name] = {key: value.to("cpu", copy=True) for key, value in module.state_dict().items()}
         buffer = io.BytesIO()
-        torch.save(dicts, buffer)
+        torch.save({name: self.state_dict(name) for name in self.models}, buffer)
         return buffer.getbuffer()
+
+    def _vector(self, name: str) -> Tensor:
+        if name not in self.models:
+            raise ValueError(f"there is no model {name!r}; expected one of {', '.join(self.models)}")
+        return self.models[name]

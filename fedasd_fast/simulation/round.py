@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from ..algorithms import Updates
+from ..algorithms import Method, Updates
 from .aggregation import fixed_point
 from .client.hook_errors import vector_like
 from .cohort import client_tasks
@@ -16,6 +17,14 @@ from .errors import SimulationError
 from .executors import Executor
 from .experiment import Experiment
 from .state import State
+
+
+def traffic(method: Method, model: Tensor, started: int, finished: int) -> dict[str, int]:
+    """Bytes that clients receive and send in a round: whole vectors, uncompressed, without what the network adds."""
+    return {
+        "bytes_down": started * model.nbytes * (1 + method.extra_down),
+        "bytes_up": finished * model.nbytes * (1 + len(method.sent) + method.extra_up),
+    }
 
 
 def run_round(experiment: Experiment, executor: Executor, state: State) -> tuple[State, dict[str, Any]]:
@@ -30,6 +39,7 @@ def run_round(experiment: Experiment, executor: Executor, state: State) -> tuple
         "client_updates": len(finished),
         "steps": int(steps.sum()),
         "samples": int(reports.column("samples").sum()),
+        **traffic(experiment.method, server.model, len(tasks), len(finished)),
     }
     if reports.errors:
         metrics["failed"] = {str(client): error for client, error in reports.errors.items()}

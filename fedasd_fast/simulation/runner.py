@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ..callbacks import Callback
+from ..common.schema import ConfigError
+from ..presets import headline_model
 from . import state
 from .context import Context
 from .distributed.process_group import ProcessGroup, is_agreed
 from .distributed.sharding import pack_snapshots
 from .errors import ClientError, Interrupted, SimulationError
+from .evaluation import right_by_class
 from .executors import create_executor
+from .label_accuracy import ClientAccuracy, class_accuracies
 from .result import Result, Run
 from .round import run_round
 from .state import State
 from .storage import checkpoint
 from .storage.client_store import ClientStore
+from .storage.recorded_run import stopped_at_target
 from .storage.run_directory import RunDirectory
 from .system.tf32 import tf32
 from .system.threads import threads
@@ -34,13 +40,19 @@ class Runner:
         assert isinstance(context.records, ClientStore)
         self._records = context.records
         self._directory, self._group, self._choice = directory, group, choice
+        _check_metrics(context, directory)
         self._executor = create_executor(context, group)
         self._saved_round = -1  # of the last checkpoint
+        config = context.experiment.config
+        self._headline, self._best = headline_model(config), -math.inf
+        self._clients = ClientAccuracy(context.experiment.data) if config.client_accuracy else None
 
     def run(self, callbacks: Sequence[Callback], at: State, rows: list[dict[str, Any]], saved: bool = False) -> Result:
         """All rounds from `at` on, whose metrics are `rows`; `saved`: there is a checkpoint of it."""
         config, directory = self._experiment.config, self._directory
         self._saved_round = at.round if saved else -1
+        earlier = [value for row in rows if (value := row.get(f"acc_{self._headline}")) is not None]
+        self._best = max(filter(math.isfinite, earlier), default=-math.inf)
         callbacks = callbacks if self._group.is_leader else ()
         out = directory.path if directory else None
         try:
@@ -52,8 +64,7 @@ class Runner:
         finally:
             self._executor.close()
         self._checkpoint(at)
-        models = {str(name): at.model(name) for name in config.eval_models}
-        result = Result(config, rows, models, out, self._context.trainer.model)
+        result = self._result(at, rows)
         if directory:
             directory.write("models.pt", result.state_dicts())
         for callback in callbacks:
@@ -64,7 +75,7 @@ class Runner:
         """All rounds that are left; the state after the last, with its rows added to `rows`."""
         config = self._experiment.config
         try:
-            while at.round < config.rounds:
+            while at.round < config.rounds and not stopped_at_target(config, rows):
                 if self._directory:
                     self._directory.check_in_place()
                 after, row = self._round(at)
@@ -93,15 +104,20 @@ class Runner:
             )
         trained = time.perf_counter()
         row["seconds"] = trained - began
-        if after.round % config.eval_every == 0 or after.round == config.rounds:
+        due = after.round % config.eval_every == 0 or after.round == config.rounds
+        if due and len(self._experiment.data.test):
             with threads(self._context.parallelism.threads):  # a small model is slower on several
                 row |= self._evaluate(after)
             row["seconds_eval"] = time.perf_counter() - trained
+            if config.target_accuracy is not None:
+                row["reached_target"] = row[f"acc_{self._headline}"] >= 100 * config.target_accuracy
+            if config.keep_best:
+                self._keep_best(after, row)
         if self._directory:
             self._directory.append_metrics(row)
         return after, row
 
-    def _evaluate(self, at: State) -> dict[str, float]:
+    def _evaluate(self, at: State) -> dict[str, Any]:
         names = list(self._experiment.config.eval_models)
         same = "cloud" in names and "sel" in names and torch.equal(at.cloud, at.sel)
         if same:
@@ -109,10 +125,40 @@ class Runner:
         found = dict(zip(names, self._executor.evaluate([at.model(name) for name in names]), strict=True))
         if same:
             found["cloud"] = found["sel"]
-        row: dict[str, float] = {}
+        row: dict[str, Any] = {}
+        by_label = self._by_label(at, names)
         for name in self._experiment.config.eval_models:
             row[f"acc_{name}"], row[f"test_loss_{name}"] = found[name]
+        for name in self._experiment.config.eval_models if by_label else ():
+            row |= {f"{key}_{name}": value for key, value in by_label[name if name in names else "sel"].items()}
         return row
+
+    def _by_label(self, at: State, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Accuracy of each class and over the clients' labels, of each model: one more pass over the test split."""
+        config, data = self._experiment.config, self._experiment.data
+        if not (config.class_accuracy or config.client_accuracy):
+            return {}
+        found: dict[str, dict[str, Any]] = {}
+        for name in names:
+            right = right_by_class(self._context.trainer.model, at.model(name), data, config.eval_batch_size)
+            classes = class_accuracies(right, data)
+            found[name] = {"class_acc": classes} if config.class_accuracy else {}
+            if self._clients:
+                found[name] |= {f"client_acc_{key}": value for key, value in self._clients.summary(classes).items()}
+        return found
+
+    def _keep_best(self, at: State, row: Mapping[str, Any]) -> None:
+        """Before the checkpoint of this round: a run that is killed in between does the round again."""
+        accuracy = row[f"acc_{self._headline}"]
+        if not self._directory or not (math.isfinite(accuracy) and accuracy > self._best):
+            return
+        self._best = accuracy
+        self._directory.write("best.pt", self._result(at, []).state_dicts())
+
+    def _result(self, at: State, rows: list[dict[str, Any]]) -> Result:
+        config, directory = self._experiment.config, self._directory
+        models = {str(name): at.model(name) for name in config.eval_models}
+        return Result(config, rows, models, directory.path if directory else None, self._context.trainer.model)
 
     def _checkpoint(self, at: State) -> None:
         directory = self._directory
@@ -159,3 +205,17 @@ class Runner:
             )
         elif isinstance(error, Interrupted):
             error.args = (f"stopped after round {at.round}, {lost}; continue with `fedasd resume {path}`",)
+
+
+def _check_metrics(context: Context, directory: RunDirectory | None) -> None:
+    """What was asked for that this run cannot give."""
+    config = context.experiment.config
+    if config.keep_best and directory is None:
+        raise ConfigError("keep_best = true keeps the best models in the run directory, but there is none; set out")
+    asked = [
+        key
+        for key in ("class_accuracy", "client_accuracy", "target_accuracy", "keep_best")
+        if getattr(config, key) not in (False, None)
+    ]
+    if asked and not len(context.experiment.data.test):
+        raise ConfigError(f"{asked[0]} = {getattr(config, asked[0])} needs test samples, but the data have none")

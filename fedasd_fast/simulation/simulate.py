@@ -14,7 +14,7 @@ from ..callbacks import Callback
 from ..common.code_trust import require_trust
 from ..common.schema import ConfigError
 from ..config import Config, from_dict
-from ..data.federated import FederatedData
+from ..data.federated import Dataset, FederatedData
 from . import state
 from .context import Context, Parallelism, build_context, load_data, named_code
 from .distributed.process_group import (
@@ -27,7 +27,7 @@ from .distributed.process_group import (
 from .distributed.sharding import Shard
 from .errors import SimulationError
 from .executors.autotune import choose_executor
-from .inputs import Inputs, check_inputs, with_fingerprints
+from .inputs import Inputs, check_inputs, own_inputs, with_fingerprints
 from .precision_speed import slow_precision
 from .resource_estimate import check_resources
 from .restore import check_same_settings, restore, saved_parallelism
@@ -46,18 +46,20 @@ _log = logging.getLogger(__name__)
 def simulate(
     config: Config | Mapping[str, Any],
     *,
-    data: FederatedData | None = None,
+    data: FederatedData | Dataset | None = None,
     model: nn.Module | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Result:
     """Runs a simulation from its first round; with config.out, into that directory.
 
-    `data` and `model` take the place of what the configuration names: your own clients, your own network.
+    `data` and `model` take the place of what the configuration names: your own clients, your own network.  A Dataset
+    is divided among clients as the configuration says; FederatedData have their number of clients, which a mapping may
+    leave out.
     """
-    config = config if isinstance(config, Config) else from_dict(config)
+    config = _configuration(config, data)
     if config.executor == "auto" and started_by_torchrun():
         config = config.replace(executor="torchrun")
-    inputs = Inputs(data, model)
+    inputs = own_inputs(config, data, model)
     config = with_fingerprints(config, inputs)
     with own_process_state(), process_group(config.executor) as group:
         group.check_settings(config)
@@ -80,7 +82,7 @@ def resume(
     out: str | Path,
     changes: Mapping[str, Any] | None = None,
     *,
-    data: FederatedData | None = None,
+    data: FederatedData | Dataset | None = None,
     model: nn.Module | None = None,
     callbacks: Sequence[Callback] = (),
     trust_code: bool = False,
@@ -107,7 +109,7 @@ def resume(
                 f"{out} has executor = {config.executor}; continue it under torchrun with executor=torchrun"
             )
         group.check_settings(config)
-        return _continue(directory, config, Inputs(data, model), callbacks, group)
+        return _continue(directory, config, own_inputs(config, data, model), callbacks, group)
 
 
 def _continue(
@@ -115,6 +117,8 @@ def _continue(
 ) -> Result:
     with directory:
         saved = group.from_leader(directory.config)
+        if not config.clients:  # the first attempt took them from the data
+            config = config.replace(clients=saved.clients)
         check_same_settings(config, saved.to_yaml())
         check_inputs(saved.inputs, inputs)
         config = with_fingerprints(config, inputs)  # runs of older versions recorded none
@@ -136,6 +140,12 @@ def _continue(
             _log.warning("metrics.jsonl lacks %d of the %d rounds done", at.round - len(rows), at.round)
         with stop:
             return Runner(context, directory, group, choice).run(callbacks, at, rows, saved=bool(kept))
+
+
+def _configuration(given: Config | Mapping[str, Any], data: FederatedData | Dataset | None) -> Config:
+    if isinstance(given, Config):
+        return given
+    return from_dict({"clients": 0, **given} if isinstance(data, FederatedData) else given)
 
 
 def _prepare(

@@ -102,7 +102,7 @@ def test_every_setting_is_explained(fedasd: Fedasd) -> None:
     )
     assert fedasd("settings", "lr")[1].startswith("optimizer.lr=0.1  (number)")
     assert "(abort | drop)" in fedasd("settings", "on_client_error")[1]
-    assert fedasd("settings", "optimizer")[1].count("optimizer.") == 5
+    assert fedasd("settings", "optimizer")[1].count("optimizer.") == 8
 
 
 def test_a_file_may_build_on_a_preset(fedasd: Fedasd) -> None:
@@ -114,6 +114,15 @@ def test_a_file_may_build_on_a_preset(fedasd: Fedasd) -> None:
     assert "did you mean quickstart" in fedasd("run", "mine.yaml")[2]
     Path("mine.yaml").write_text("base: [a]\n")
     assert "expected the name of a preset" in fedasd("run", "mine.yaml")[2]
+
+
+def test_doctor_does_not_compare_the_reference_with_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    info = {**doctor.build_info(), "extension": False, "reason": "none here"}
+    monkeypatch.setattr(doctor, "build_info", lambda: info)
+    monkeypatch.setattr(doctor, "small_run", lambda: "left out")
+    (found,) = [finding for finding in doctor.examine() if finding.what == "loss, fused against reference"]
+    assert found.state == "note"
+    assert found.text.startswith("not compared")
 
 
 def test_doctor_finds_this_installation_healthy(fedasd: Fedasd) -> None:

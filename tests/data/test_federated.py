@@ -76,8 +76,10 @@ def test_no_such_client(k):
     [
         (torch.zeros(2, 3), torch.zeros(3, dtype=torch.int64), r"\(2, 3\) with targets of shape \(3,\)"),
         (torch.zeros(2), torch.zeros(2, dtype=torch.int64), r"expected \[n, ...\]"),
-        (torch.zeros(2, 3), torch.zeros(2), "dtype torch.float32; expected int64"),
-        (torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2, dtype=torch.int64), "expected uint8 or a float"),
+        (torch.zeros(2, 3), torch.zeros(2), r"regression, perhaps\); only classification is supported.* int64 \[n\]"),
+        (torch.zeros(2, 3), torch.zeros(2, 4), r"several labels .* only classification is supported.*\.argmax\(1\)"),
+        (torch.zeros(2, 3), torch.zeros(2, dtype=torch.int32), "dtype torch.int32; expected int64: call .long"),
+        (torch.zeros(2, 3, dtype=torch.int32), torch.zeros(2, dtype=torch.int64), "dtype torch.int32; expected"),
         (torch.zeros(2, 3, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64), "images"),
     ],
 )

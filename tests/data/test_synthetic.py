@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from fedasd_fast.common.schema import ConfigError
-from fedasd_fast.config import Synthetic
 from fedasd_fast.data import synthetic
 from fedasd_fast.data.synthetic import SyntheticData
+from fedasd_fast.settings import Synthetic
 
 
 def make(clients=50, spec="dirichlet_0.3", seed=0, size_sigma=0.0, version=2, **settings):

@@ -7,8 +7,8 @@ import pytest
 
 import fedasd_fast as fa
 from fedasd_fast.algorithms import Distillation
-from fedasd_fast.config import ASD
 from fedasd_fast.loss.options import ASDOptions
+from fedasd_fast.settings import ASD
 
 DEFAULTS = {field.name: field.default for field in fields(ASDOptions)}
 CACHE_DEFAULTS = {name: DEFAULTS[name] for name in (*ASDOptions.TEACHER_FIELDS, "ignore_index")}

@@ -13,7 +13,7 @@ from fedasd_fast import presets
 from fedasd_fast.common.html import Html
 from fedasd_fast.common.plotting import new_figure
 from fedasd_fast.common.schema import ConfigError
-from fedasd_fast.config import ASD, Config, parse_overrides
+from fedasd_fast.config import Config, parse_overrides
 from fedasd_fast.report import analysis_results, page
 from fedasd_fast.report.figure_writer import FigureWriter, embedded
 from fedasd_fast.report.label_distribution import MAX_BUBBLES, label_distribution_figure
@@ -24,6 +24,7 @@ from fedasd_fast.report.run_details import portable_settings, repeat_command
 from fedasd_fast.report.run_discovery import find_runs
 from fedasd_fast.report.run_group import RunGroup, group_runs
 from fedasd_fast.report.seed_curves import mean_and_range, moving_average, updates_per_second
+from fedasd_fast.settings import ASD
 from fedasd_fast.simulation.storage.recorded_run import Curve, RecordedRun
 
 from .synthetic_runs import synthetic_run

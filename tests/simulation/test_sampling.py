@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from fedasd_fast.common.philox import client_words, stream_key
 from fedasd_fast.common.randomness import Stream, generator
-from fedasd_fast.config import Config, Failures
+from fedasd_fast.config import Config
+from fedasd_fast.settings import Failures
 from fedasd_fast.simulation import sampling
 
 

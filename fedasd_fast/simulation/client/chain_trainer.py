@@ -89,6 +89,8 @@ def layers_of_chain(experiment: Experiment, model: FlatModel) -> ChainLayers | s
         return loader.missing("cpu")
     if experiment.hooks - {"contribution"}:
         return f"{type(experiment.method).__name__} has {', '.join(sorted(experiment.hooks))}"
+    if config.optimizer.name != "sgd":
+        return f"optimizer.name = {config.optimizer.name}, and its steps are those of SGD"
     if config.precision != "float32":
         return f"precision = {config.precision}, and it computes in {config.dtype}"
     if config.augment == "epoch":

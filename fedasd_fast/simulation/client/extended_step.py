@@ -45,11 +45,10 @@ class ExtendedStep(LocalStep):
         self.ascent_teacher = teacher
 
     def _step(self, x: Tensor, y: Tensor, rows: Tensor, lr: float | Tensor) -> Tensor:
-        w, g = self.model.vector, self.model.gradient
         loss = self._gradient(x, y, rows, lr)
         if isinstance(self.terms.factor, Tensor) or self.terms.factor != 1.0:
-            g.mul_(self.terms.factor)
-        fused_update.step(w, g, self.velocity, self.correction, self.optimizer, lr, decay=self.decay)
+            self.model.gradient.mul_(self.terms.factor)
+        self._update(lr)
         return loss
 
     def _gradient(self, x: Tensor, y: Tensor, rows: Tensor, lr: float | Tensor) -> Tensor:

@@ -61,11 +61,11 @@ class FlatModel:
         return self.vector.numel()
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits [B, C], from which `backward` leaves the gradient of the parameters in `gradient`."""
+        """Logits [B, C], of sequences [B T, C]; `backward` then leaves the parameters' gradient in `gradient`."""
         self.gradient.zero_()
         with self.autocast():
-            self._logits = logits = self.module(inputs)
-        return logits  # type: ignore[no-any-return]
+            self._logits = logits = by_position(self.module(inputs))
+        return logits
 
     def backward(self, gradient: Tensor) -> None:
         self._logits.backward(gradient)
@@ -89,6 +89,11 @@ class FlatModel:
             yield self.module
         finally:
             self.vector.copy_(own)
+
+
+def by_position(logits: Tensor) -> Tensor:
+    """Logits of sequences [B, T, C] as [B T, C]: to the loss, every position is a sample.  Others as they are."""
+    return logits.flatten(0, 1) if logits.dim() == 3 else logits
 
 
 def channels_last(inputs: Tensor) -> Tensor:

@@ -6,17 +6,17 @@ import torch
 from torch import Tensor, nn
 
 from ...common.schema import ConfigError
+from ...data.federated import FederatedData
 from .flat_model import FlatModel
 
 
-def step_flops(model: FlatModel, input_shape: tuple[int, ...], num_classes: int, batch_size: int) -> int:
+def step_flops(model: FlatModel, data: FederatedData, batch_size: int) -> int:
     """Of the linear and convolutional layers in one local step: forward, and backward which costs twice as much.
 
     Counted in a pass that also shows, before anything is trained, whether model and data fit together.  By hooks:
     torch's own counter imports its compiler, which costs every process 70 MB and most of a second.
     """
-    name, shape = type(model.module).__name__, (batch_size, *input_shape)
-    x = torch.zeros(shape, dtype=model.vector.dtype, device=model.vector.device)
+    name, x = type(model.module).__name__, data.blank(batch_size, model.vector)
     total = 0
 
     def count(layer: nn.Module, _: object, output: Tensor) -> None:
@@ -30,11 +30,16 @@ def step_flops(model: FlatModel, input_shape: tuple[int, ...], num_classes: int,
         with torch.no_grad():
             logits = model.module.eval()(x)
     except Exception as error:
-        raise ConfigError(f"the model {name} does not take inputs {list(shape)}: {error}") from error
+        raise ConfigError(f"the model {name} does not take {_kind(x)} {list(x.shape)}: {error}") from error
     finally:
         for hook in hooks:
             hook.remove()
     found = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-    if found != [batch_size, num_classes]:
-        raise ConfigError(f"the model {name} returned {found}; expected logits {[batch_size, num_classes]}")
+    positions = [] if data.positions is None else [data.positions]
+    if found != (expected := [batch_size, *positions, data.num_classes]):
+        raise ConfigError(f"the model {name} returned {found}; expected logits {expected}")
     return 3 * total
+
+
+def _kind(inputs: Tensor) -> str:
+    return "inputs" if inputs.is_floating_point() else "token ids"

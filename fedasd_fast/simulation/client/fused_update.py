@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from ...algorithms import Correction
-from ...config import Optimizer
 from ...kernels import loader
 from ...kernels.update_checks import check_ascent, check_step
+from ...settings import Optimizer
 
 
 def step(
@@ -94,17 +94,11 @@ def reference_step(
     norms: Tensor | None = None,
 ) -> None:
     check_step(w, g, lr, quadratic, linear, clip_norm, decay, velocity, momentum, norms)
-    rate, shrinkage = _column(lr, w), _column(decay, w)
+    rate, shrinkage = column(lr, w), column(decay, w)
     finished = rate == 0
-    d = torch.add(g, w, alpha=quadratic)
-    if linear is not None:
-        d += linear
-    if clip_norm is not None or norms is not None:
-        norm = torch.linalg.vector_norm(d, dim=-1, keepdim=True)
-        if clip_norm is not None:
-            d *= (clip_norm / (norm + 1e-6)).clamp_(max=1.0)
-        if norms is not None:
-            norms.copy_(norm.masked_fill_(finished, 0.0).squeeze(-1))
+    d, norm = clipped_gradient(w, g, quadratic, linear, clip_norm, with_norm=norms is not None)
+    if norms is not None and norm is not None:
+        norms.copy_(norm.masked_fill_(finished, 0.0).squeeze(-1))
     d.addcmul_(w, shrinkage)
     if velocity is not None:
         d.add_(velocity, alpha=momentum)
@@ -113,12 +107,28 @@ def reference_step(
     w.addcmul_(d, rate, value=-1.0)
 
 
+def clipped_gradient(
+    w: Tensor, g: Tensor, quadratic: float, linear: Tensor | None, clip_norm: float | None, with_norm: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """min(1, clip / (||u|| + 1e-6)) u, and ||u|| [.., 1] if it is needed."""
+    u = torch.add(g, w, alpha=quadratic)
+    if linear is not None:
+        u += linear
+    if clip_norm is None and not with_norm:
+        return u, None
+    norm = torch.linalg.vector_norm(u, dim=-1, keepdim=True)
+    if clip_norm is not None:
+        u *= (clip_norm / (norm + 1e-6)).clamp_(max=1.0)
+    return u, norm
+
+
 def reference_ascend(w: Tensor, g: Tensor, saved: Tensor, rho: float, epsilon: float) -> None:
     check_ascent(w, g, saved, rho, epsilon)
     saved.copy_(w)
     w.addcdiv_(g, torch.linalg.vector_norm(g, dim=-1, keepdim=True) + epsilon, value=rho)
 
 
-def _column(number: float | Tensor, w: Tensor) -> Tensor:
-    """[1], or [K, 1] for one number a client."""
-    return number.to(w.dtype).unsqueeze(-1) if isinstance(number, Tensor) else w.new_full((1,), number)
+def column(number: float | Tensor, w: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """[1], or [K, 1] for one number a client; of the dtype of w, unless told."""
+    dtype = dtype or w.dtype
+    return number.to(dtype).unsqueeze(-1) if isinstance(number, Tensor) else w.new_full((1,), number, dtype=dtype)

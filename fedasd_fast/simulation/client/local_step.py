@@ -17,7 +17,7 @@ from ...algorithms import Correction
 from ...config import Config
 from ...loss.functional import asd_loss_and_grad
 from ...loss.teacher_cache import TeacherCache
-from . import fused_update
+from . import adamw, fused_update
 
 
 class TrainableModel(Protocol):
@@ -27,7 +27,7 @@ class TrainableModel(Protocol):
     gradient: Tensor
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits [B, C], or [K, B, C] from inputs [K, B, ..]."""
+        """Logits [B, C], or [K, B, C] from inputs [K, B, ..]; of sequences, every position has a row: [B T, C]."""
 
     def backward(self, gradient: Tensor) -> None:
         """From the gradient of the last logits, which may be overwritten, to those of the parameters."""
@@ -37,13 +37,14 @@ class LocalStep:
     correction: Correction
     decay: float | Tensor  # of optimizer and correction together; float64 [K] for K clients
     velocity: Tensor | None
+    moments: adamw.Moments | None = None
     teacher: TeacherCache | None
     loss_scale: float | None = None
     skipped: Tensor | None = None  # int64 [], or [K]: steps of these clients whose gradient overflowed in float16
 
     def __init__(self, config: Config, model: TrainableModel) -> None:
         self.model, self.optimizer, self.distillation = model, config.optimizer, config.distillation
-        self.half = config.precision != "float32"
+        self.half, self._sequences = config.precision != "float32", False
         self._options = self.distillation.options() if self.distillation else {}
 
     def begin(
@@ -54,6 +55,7 @@ class LocalStep:
         self.correction, self.teacher = correction, None
         self.decay = self.optimizer.weight_decay + correction.decay if decay is None else decay
         self.velocity = torch.zeros_like(self.model.vector) if self.optimizer.momentum else None
+        self.moments = adamw.Moments.zeros_like(self.model.vector) if self.optimizer.name == "adamw" else None
         self.loss_scale = loss_scale
         self.skipped = None if loss_scale is None else self._count()
 
@@ -65,6 +67,11 @@ class LocalStep:
 
         With lr float64 [K], a client whose lr is 0 has no batch in this step and stays as it is.
         """
+        self._sequences = y.dim() > rows.dim()
+        if self._sequences:  # each position is a row, in the loss and in the cache
+            length = y.shape[-1]
+            rows = (rows.unsqueeze(-1) * length + torch.arange(length, device=rows.device)).flatten(-2)
+            y = y.flatten(-2)
         return self._step(x, y, rows, lr)
 
     def _step(self, x: Tensor, y: Tensor, rows: Tensor, lr: float | Tensor) -> Tensor:
@@ -76,8 +83,15 @@ class LocalStep:
             w.copy_(start)
         if self.skipped is not None:
             lr = self._rate_unless_overflowed(g, lr, self.skipped)
-        fused_update.step(w, g, self.velocity, self.correction, self.optimizer, lr, decay=self.decay)
+        self._update(lr)
         return loss
+
+    def _update(self, lr: float | Tensor) -> None:
+        w, g = self.model.vector, self.model.gradient
+        if self.moments is None:
+            fused_update.step(w, g, self.velocity, self.correction, self.optimizer, lr, decay=self.decay)
+        else:
+            adamw.step(w, g, self.moments, self.correction, self.optimizer, lr, self.decay)
 
     def _count(self) -> Tensor:
         """Zeros, one for each client."""
@@ -96,8 +110,9 @@ class LocalStep:
     def _backward(self, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
         """The loss; its gradient is left in model.gradient."""
         logits = self.model.forward(x)
-        if self.teacher is None and logits.requires_grad and not self.half:
-            # One client, whose bits have always been torch's own; of half logits, torch's loss would have three digits.
+        if self.teacher is None and logits.requires_grad and not self.half and not self._sequences:
+            # One client, whose bits have always been torch's own; of half logits, torch's loss would have three digits,
+            # and of a batch whose positions are all ignored it would be 0 / 0.
             loss = F.cross_entropy(logits, y)
             loss.backward()
             return loss.detach()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from ...data.federated import FederatedData
-from .flat_model import FlatModel
+from .flat_model import FlatModel, by_position
 from .half_products import HalfProducts
 from .linear_chain import linear_chain
 
@@ -75,7 +75,7 @@ class VmappedNetwork:
         torch._foreach_copy_(self._gradients, list(found))
 
     def _call(self, parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        return functional_call(self._module, parameters, (inputs,))  # type: ignore[no-any-return]
+        return by_position(functional_call(self._module, parameters, (inputs,)))
 
 
 def why_not_stackable(module: nn.Module) -> str | None:
@@ -85,6 +85,8 @@ def why_not_stackable(module: nn.Module) -> str | None:
         kind = type(layer).__name__
         if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
             return f"layer {name} ({kind}) draws random numbers, which clients must not share"
+        if isinstance(layer, nn.RNNBase):
+            return f"layer {name} ({kind}) has no vectorised form in torch (char_lstm, of linear layers, has)"
         if names.setdefault(layer, name) != name and any(True for _ in layer.parameters()):
             # torch.func would leave the clients' parameters in it
             return f"layers {names[layer]} and {name} are one and the same {kind}"
@@ -95,7 +97,8 @@ def clients_that_fit(model: FlatModel, data: FederatedData, chain: bool = False)
     """How many clients to train at once; `chain`: by the whole-client op, for which memory is the only limit."""
     width = model.vector.element_size()
     vectors = 6 * len(model)  # parameters, gradient, v, velocity, what an ascent saves, and autograd's
-    samples = 3 * int(data.sizes.max()) * math.prod(data.input_shape)
+    sample = math.prod(data.input_shape) + (data.positions or 0) * data.num_classes  # with the teacher's rows
+    samples = 3 * int(data.sizes.max()) * sample
     fitting = max(1, _STACK_BYTES // (width * (vectors + samples)))
     if model.vector.is_cuda or chain:
         return min(fitting, data.num_clients)

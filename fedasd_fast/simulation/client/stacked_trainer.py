@@ -91,7 +91,7 @@ class _GroupRun:
             self._step.extend(stacked_terms(terms, stack.vector))
         tasks = CohortTasks.of(tasks)
         self._samples = CohortSamples(config, data, server.round, tasks.clients, tasks.epochs, like)
-        self._targets = self._samples.padded(self._samples.targets, PADDING)  # [K, N]
+        self._targets = self._samples.padded(self._samples.targets, PADDING)  # [K, N], or [K, N, T]
 
     def train(self) -> StackedRun:
         trainer, config, lr = self._trainer, self._trainer.experiment.config, self._server.lr
@@ -103,7 +103,7 @@ class _GroupRun:
         samples = self._samples
         order = samples.padded_orders()  # [E, K, N]
         positions = order + torch.arange(len(self._stack), device=order.device).unsqueeze(1) * order.shape[2]
-        labels = self._targets.take(positions)
+        labels = self._targets.flatten(0, 1)[positions]  # [E, K, N], or [E, K, N, T]
         inputs = samples.padded(samples.inputs)  # [K, N, ..]
         if teacher is not None and cached:
             trainer.set_teachers(self._step, inputs, self._targets)

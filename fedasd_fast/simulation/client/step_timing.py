@@ -33,22 +33,22 @@ class StepTimes:
         return f"{half} in {self.precision}, {whole} in float32: {self.speed:.1f} x its speed"
 
 
-def time_steps(module: nn.Module, input_shape: tuple[int, ...], batch_size: int, precision: str) -> StepTimes:
-    """Forwards and backwards, of copies of a module on the CPU, in turns, so that noise hits both alike."""
-    x = channels_last(torch.zeros(batch_size, *input_shape))
-    y = torch.zeros(batch_size, dtype=torch.int64)
+def time_steps(module: nn.Module, x: Tensor, precision: str) -> StepTimes:
+    """Forwards and backwards of a batch, by copies of a module on the CPU, in turns, so that noise hits both alike."""
+    x = channels_last(x)
     models = [FlatModel(copy.deepcopy(module).train(), half=half) for half in (None, getattr(torch, precision))]
-    best = first = [_step_seconds(model, x, y) for model in models]
+    best = first = [_step_seconds(model, x) for model in models]
     began = time.perf_counter()
     while max(first) < _LONG_SECONDS and time.perf_counter() - began < _ENOUGH_SECONDS:
-        now = [_step_seconds(model, x, y) for model in models]
+        now = [_step_seconds(model, x) for model in models]
         best = now if best is first else list(map(min, best, now))  # the first ones load libraries
     return StepTimes(precision, *best)
 
 
-def _step_seconds(model: FlatModel, x: Tensor, y: Tensor) -> float:
+def _step_seconds(model: FlatModel, x: Tensor) -> float:
     """This thread's own time, without that in which others had its core."""
     began = time.thread_time()
     logits = model.forward(x)
+    y = torch.zeros(len(logits), dtype=torch.int64)
     model.backward(asd_loss_and_grad(logits, None, y, None, 0.0)[1])
     return time.thread_time() - began

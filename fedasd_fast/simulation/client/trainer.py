@@ -120,12 +120,12 @@ class Trainer:
 
     def set_teachers(self, step: LocalStep, inputs: Tensor, targets: Tensor) -> None:
         """The outputs of the model as it stands, on one client's samples [N, ..] or on those of K clients."""
-        num_classes = self.experiment.data.num_classes
+        num_classes, stacked = self.experiment.data.num_classes, step.model.vector.dim() == 2
         if self.distillation is not None:
-            step.set_teacher(teacher_outputs(self.model, inputs, targets, num_classes, self.distillation))
+            step.set_teacher(teacher_outputs(self.model, inputs, targets, num_classes, self.distillation, stacked))
         if self.ascent is not None:
             assert isinstance(step, ExtendedStep)
-            step.set_ascent_teacher(teacher_outputs(self.model, inputs, targets, num_classes, self.ascent))
+            step.set_ascent_teacher(teacher_outputs(self.model, inputs, targets, num_classes, self.ascent, stacked))
 
     def _extend(self, step: ExtendedStep, server: Server, client: Client) -> None:
         terms = step_terms(self.experiment, server, client, self.model.vector)

@@ -91,7 +91,7 @@ def choose_executor(context: Context) -> tuple[Config, str]:
     if best is None:
         serial = Candidate("serial", 1, Parallelism(context.parallelism.threads, 1), 0.0)
         return serial.config(config), "one client at a time"
-    reason = why_not_stacked(context.experiment.method)
+    reason = why_not_stackable(context.trainer.model.module) or why_not_stacked(context.experiment.method)
     return best.config(config), f"{best} ({reason}, so clients are not stacked)" if reason else str(best)
 
 

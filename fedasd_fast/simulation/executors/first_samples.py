@@ -17,6 +17,9 @@ class FirstSamples(FederatedData):
         samples = self._whole.client(k)
         return Samples(samples.inputs[: self._most], samples.targets[: self._most])
 
+    def client_test(self, k: int) -> Samples | None:
+        return self._whole.client_test(k)
+
     @property
     def nbytes(self) -> int:
         return self._whole.nbytes

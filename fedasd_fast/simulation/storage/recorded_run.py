@@ -35,7 +35,7 @@ class RecordedRun:
 
     @property
     def finished(self) -> bool:
-        return self.rounds >= self.config.rounds
+        return self.rounds >= self.config.rounds or stopped_at_target(self.config, self.metrics)
 
     def accuracies(self, model: str) -> Curve:
         """The accuracy (%) of every evaluation that gave a finite number."""
@@ -68,6 +68,11 @@ class RecordedRun:
         """Client updates per second of training."""
         seconds = self.total("seconds")
         return self.total("client_updates") / seconds if seconds else 0.0
+
+
+def stopped_at_target(config: Config, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether these rounds are all, since the last of them reached the target accuracy."""
+    return config.stop_at_target and bool(rows) and rows[-1].get("reached_target") is True
 
 
 def read_run(folder: str | Path, label: str | None = None) -> RecordedRun:

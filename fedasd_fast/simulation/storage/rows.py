@@ -7,7 +7,17 @@ from typing import Any
 
 from ...common import jsonl
 
-_NUMBERS = ("acc_", "loss", "seconds", "drift", "client_distance", "client_updates", "samples")  # names begin with
+_NUMBERS = (
+    "acc_",
+    "loss",
+    "seconds",
+    "drift",
+    "client_distance",
+    "client_updates",
+    "samples",
+    "client_acc_",
+    "bytes_",
+)  # names begin with
 _LONGEST = 1000  # characters of a version
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedasd_fast.algorithms import Correction
-from fedasd_fast.config import Optimizer
+from fedasd_fast.settings import Optimizer
 from fedasd_fast.simulation.client import fused_update
 
 numbers = st.floats(-3, 3, allow_subnormal=False)
