@@ -39,7 +39,8 @@ def test_clients_are_files_and_characters_are_numbered_in_their_order(tmp_path: 
 
 
 def test_speakers_of_a_play() -> None:
-    play = "A prologue.\nKING HENRY V:\nOnce more\n\nunto the breach\nNym: Pray thee: stay\nit is so: he said\nNym:\n  Go\n"
+    play = "A prologue.\nKING HENRY V:\nOnce more\n\nunto the breach\nNym: Pray thee: stay\n"
+    play += "it is so: he said\nNym:\n  Go\n"
     assert list(_spoken_lines(play)) == [
         ("KING HENRY V", "Once more"), ("KING HENRY V", "unto the breach"), ("Nym", "Pray thee: stay"),
         ("Nym", "it is so: he said"), ("Nym", "  Go"),

@@ -96,7 +96,7 @@ def test_groups_are_a_function_of_the_tasks(at_once: int) -> None:
 def test_groups_fit_a_cache(parameters: int, most: int) -> None:
     vector = torch.empty(parameters, device="meta")
     model: Any = type("Model", (), {"vector": vector, "__len__": lambda self: parameters})()
-    data: Any = SimpleNamespace(sizes=torch.arange(1, 8), input_shape=(6,), positions=None)
+    data: Any = SimpleNamespace(sizes=torch.arange(1, 8), input_shape=(6,), positions=None, num_classes=10)
     assert clients_that_fit(model, data) == most
 
 
