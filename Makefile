@@ -132,9 +132,9 @@ bench: $(STAMP)  ## measure the loss kernels and rewrite docs/benchmarks.md (abo
 	$(BIN)/python -m benchmarks.loss --out build/benchmarks
 	$(BIN)/python -m benchmarks.report build/benchmarks
 
-# The peers take 2.5 GB; W1, W2 and W3 some minutes each.
-bench-peers-setup: $(BIN)/python  ## install pfl-research and Flower in venvs of their own (2.5 GB)
-	$(BIN)/python -m benchmarks.peers.setup
+# W1, W2 and W3 take some minutes each.
+bench-peers-setup: $(BIN)/python  ## install pfl-research, Flower, fluke and BlazeFL in venvs of their own (15 GB); NEWER_PYTHON=python3.12
+	$(BIN)/python -m benchmarks.peers.setup $(if $(NEWER_PYTHON),--newer-python $(NEWER_PYTHON))
 
 bench-peers: $(STAMP)  ## this simulator beside them and beside plain loops (leave the machine alone)
 	for workload in W1 W2 W3; do $(BIN)/python -m benchmarks.peers $$workload || exit 1; done

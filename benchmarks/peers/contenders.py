@@ -30,10 +30,20 @@ CONTENDERS: dict[str, tuple[str, str | None, list[tuple[str, dict[str, Any]]]]] 
     "authors": ("plain", None, THREADS),
     "pfl": ("pfl_research", "pfl", [*THREADS, (f"{CORES} workers", {"threads": 1, "workers": CORES})]),
     "flower": ("flower", "flower", [(f"num_cpus={n}", {"num_cpus": n}) for n in ALL_CORES]),
+    "blazefl": (
+        "blazefl", "blazefl", [
+            *((label, {"pool": "serial", **setting}) for label, setting in THREADS),
+            *((f"pool of {CORES} {pool}", {"pool": pool, "workers": CORES, "threads": 1})
+              for pool in ("threads", "processes")),
+        ],
+    ),
+    "fluke": ("fluke", "fluke", THREADS),
 }  # fmt: skip
 NOTES = {
     "pfl": "does not shuffle a client's samples",
     "flower": "actors keep model and data between messages; no evaluation; logging as it is by default",
+    "blazefl": "trainers of our own on its pools, with the plain loop's step: its FedAvg neither clips nor decays",
+    "fluke": "trains one client after another",
     "authors": "plain loop; the teacher's pass in every step, eager loss",
 }
 
@@ -58,7 +68,7 @@ class Contender:
 
 def contenders(workload: Workload, venvs: Path, only: set[str] | None = None) -> list[Contender]:
     """`only`: names (plain), or names with a setting (plain:1 thread)."""
-    without = {"plain", "pfl", "flower"} if workload.asd else {"authors"}
+    without = {"plain", "pfl", "flower", "blazefl", "fluke"} if workload.asd else {"authors"}
     known = {name: {name, *(f"{name}:{label}" for label, _ in settings)} for name, (*_, settings) in CONTENDERS.items()}
     if unknown := (only or set()).difference(*known.values()):
         raise ValueError(f"unknown contenders {sorted(unknown)}; expected some of {', '.join(CONTENDERS)}")

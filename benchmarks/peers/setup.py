@@ -1,6 +1,7 @@
-"""Installs the peers, each in a venv of its own: python -m benchmarks.peers.setup [--venvs build/peers]
+"""Installs the peers, each in a venv of its own: python -m benchmarks.peers.setup [--newer-python python3.12]
 
-torch is installed first and pinned by constraints.txt: unpinned, it would bring gigabytes of CUDA libraries.
+torch is installed first and pinned by constraints.txt.  Where the index has no CPU build of it, as for fluke's
+torchvision, gigabytes of CUDA libraries come along; they are not used.
 """
 
 from __future__ import annotations
@@ -12,20 +13,40 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 VENVS = ROOT / "build" / "peers"
-PACKAGES = {"pfl": "pfl==0.6.0", "flower": "flwr[simulation]==1.41.0"}
+PACKAGES = {
+    "pfl": "pfl==0.6.0",
+    "flower": "flwr[simulation]==1.41.0",
+    "fluke": "fluke-fl==0.8.1",
+    "blazefl": "blazefl[contrib,reproducibility]==2.0.3",
+}
+
+
+NEEDS_PYTHON_3_12 = {"blazefl"}
+
+
+def python_for(name: str, newer: Path | None) -> Path:
+    """The interpreter of a peer's venv."""
+    if name not in NEEDS_PYTHON_3_12 or sys.version_info >= (3, 12):
+        return Path(sys.executable)
+    if newer is None:
+        raise SystemExit(f"{PACKAGES[name]} needs Python 3.12 or newer: name one with --newer-python PATH")
+    return newer
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--venvs", type=Path, default=VENVS)
+    parser.add_argument("--newer-python", type=Path, help="Python 3.12 or newer, for peers that need it")
+    parser.add_argument("--only", nargs="+", choices=PACKAGES, default=list(PACKAGES))
     options = parser.parse_args()
-    for name, package in PACKAGES.items():
+    pythons = {name: python_for(name, options.newer_python) for name in options.only}
+    for name, python in pythons.items():
         folder = options.venvs / name
-        print(f"== {package} in {folder}", flush=True)
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        print(f"== {PACKAGES[name]} in {folder}", flush=True)
+        subprocess.run([python, "-m", "venv", folder], check=True)
         pip = [folder / "bin" / "pip", "install", "-q", "-c", ROOT / "constraints.txt"]
         subprocess.run([*pip, "torch", "numpy"], check=True)
-        subprocess.run([*pip, package], check=True)
+        subprocess.run([*pip, PACKAGES[name]], check=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The peers themselves are not installed here: what is tested is that all contenders get the same job."""
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,9 +9,9 @@ import pytest
 import torch
 
 import fedasd_fast as fa
-from benchmarks.peers import ours
+from benchmarks.peers import ours, setup
 from benchmarks.peers.__main__ import step_flops
-from benchmarks.peers.contenders import Contender, contenders
+from benchmarks.peers.contenders import CONTENDERS, Contender, contenders
 from benchmarks.peers.harness import Measured, measure
 from benchmarks.peers.ours import config_of, data_of
 from benchmarks.peers.plain import Loop
@@ -113,3 +114,14 @@ def test_unknown_contenders_are_refused(tmp_path):
     assert {c.name for c in contenders(WORKLOADS["W3"], tmp_path)} == {
         "ours-serial", "ours-stacked", "ours-processes", "ours-auto", "authors",
     }  # fmt: skip
+
+
+def test_peers_get_an_interpreter_they_run_on(monkeypatch):
+    monkeypatch.setattr(setup.sys, "version_info", (3, 11))
+    assert str(setup.python_for("pfl", None)) == setup.sys.executable
+    assert setup.python_for("blazefl", Path("python3.12")) == Path("python3.12")
+    with pytest.raises(SystemExit, match=r"blazefl.*needs Python 3.12 or newer: name one with --newer-python"):
+        setup.python_for("blazefl", None)
+    monkeypatch.setattr(setup.sys, "version_info", (3, 12))
+    assert str(setup.python_for("blazefl", None)) == setup.sys.executable
+    assert {venv for _, venv, _ in CONTENDERS.values() if venv} == set(setup.PACKAGES)
