@@ -25,7 +25,7 @@ CUDA_OBJECTS := $(patsubst csrc/cuda/%.cu,$(CUDA)/%.o,$(wildcard csrc/cuda/*.cu)
 
 .PHONY: help demo demo-loss examples test test-core test-cuda test-python test-docs test-dist fuzz
 .PHONY: docs lint lint-cpp lint-workflows format format-cpp hooks
-.PHONY: soak cuda sass cuda-extension bench bench-gpu bench-peers bench-peers-setup dist release-notes clean
+.PHONY: soak cuda sass cuda-extension gpu-report bench bench-gpu bench-peers bench-peers-setup dist release-notes clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "make %-18s %s\n", $$1, $$2}' Makefile
@@ -110,6 +110,15 @@ $(SASS_CUBINS): $(wildcard csrc/cuda/*)
 
 sass: $(SASS_CUBINS)  ## count loads in flight, waits and instructions in machine code (needs nvcc and nvdisasm, no GPU)
 	$(PYTHON) -m benchmarks.sass $(SASS_CUBINS)
+
+# Asked before the build, which takes most of an hour for all architectures.
+gpu-report:  ## on a machine with a GPU: build, test, sanitize and measure, one JSON and one page to attach to an issue
+	@command -v nvidia-smi >/dev/null || (echo "make gpu-report needs a GPU and its driver: nvidia-smi is not here"; exit 1)
+	TORCH_CUDA_ARCH_LIST="$${TORCH_CUDA_ARCH_LIST:-$$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | sort -u | paste -sd';')}" \
+	  $(MAKE) --no-print-directory cuda-extension
+	$(CUDA_VENV)/bin/pip install -q liger-kernel || echo "Liger-Kernel is not to be had here: the report leaves it out"
+	cd $(CUDA_EXTENSION) && $(abspath $(CUDA_VENV))/bin/python -m benchmarks.first_gpu --out $(abspath build/gpu-report) \
+	  --commit "$$(git -C $(CURDIR) rev-parse HEAD)"
 
 # In a copy of the tree: both builds of the extension would have the same name.  Only the package index is asked for
 # torch, because a local folder of wheels may hold a CPU build of the same version.

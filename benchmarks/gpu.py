@@ -18,6 +18,7 @@ import torch
 
 from fedasd_fast.kernels import loader
 
+from . import divergences as plain
 from .cases import QUICK_SHAPES, SHAPES, Case, make_case, shape_name
 from .cuda import Graph, launches
 from .gpu_report import bytes_moved, markdown, peak_bandwidth, table
@@ -50,13 +51,18 @@ def main(arguments: list[str] | None = None) -> None:
     gpu = describe(device, timer)
     skipped: dict[str, str] = {}
     rows: list[dict[str, Any]] = []
+    divergences: list[dict[str, Any]] = []
     for shape in QUICK_SHAPES if options.quick else SHAPES:
-        measured = measure(on_device(make_case(shape), device), timer, gpu["bandwidth"], settings["rounds"], skipped)
+        case = on_device(make_case(shape), device)
+        measured = measure(case, timer, gpu["bandwidth"], settings["rounds"], skipped)
+        if len(shape) == 2:  # Liger-Kernel knows no clients
+            divergences += measure_divergences(case, timer, settings["rounds"], skipped)
         print(f"{shape_name(shape)}\n{table(measured)}", flush=True)
         rows += measured
         gc.collect()
         torch.cuda.empty_cache()  # graphs keep their memory apart; the largest shapes need it
     result = {"environment": environment(), "gpu": gpu, "settings": settings, "skipped": skipped, "rows": rows}
+    result["divergences"] = divergences
     write(options.out, result)
 
 
@@ -68,6 +74,7 @@ def describe(device: torch.device, timer: Timer) -> dict[str, Any]:
         "name": properties.name,
         "capability": f"{properties.major}.{properties.minor}",
         "multiprocessors": properties.multi_processor_count,
+        "clock": 1e3 * (getattr(properties, "clock_rate", 0) or 0) or None,  # Hz
         "cuda": torch.version.cuda,
         "l2_bytes": properties.L2_cache_size,
         "flush_bytes": timer.buffer.nbytes,
@@ -149,6 +156,26 @@ def measure(case: Case, timer: Timer, bandwidth: float, rounds: int, skipped: di
         row["loss_error"], row["grad_error"] = errors[name]
         rows.append(row)
     return rows
+
+
+def measure_divergences(case: Case, timer: Timer, rounds: int, skipped: dict[str, str]) -> list[dict[str, Any]]:
+    """Ours beside eager PyTorch and Liger-Kernel, where that is installed."""
+    calls: dict[str, Call] = {}
+    errors: dict[str, float] = {}
+    for name in plain.OBJECTIVES:
+        try:
+            calls[name] = plain.prepare(name, case)
+        except ImportError as error:
+            skipped[f"{shape_name(case.shape)} {name}"] = f"pip install liger-kernel: {error}"
+            continue
+        result = calls[name]()
+        assert result
+        errors[name] = relative_error(result[1], plain.truth(name, case))
+    samples = timer.device_times(calls, rounds)
+    return [
+        {"shape": shape_name(case.shape), "implementation": name, **summary(samples[name]), "grad_error": errors[name]}
+        for name in calls
+    ]
 
 
 def write(folder: Path, result: dict[str, Any]) -> None:

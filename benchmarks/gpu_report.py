@@ -64,6 +64,9 @@ def markdown(result: dict[str, Any]) -> str:
     for shape in dict.fromkeys(row["shape"] for row in result["rows"]):
         parts.append(f"## {shape.replace('x', ' x ')}")
         parts.append(table([row for row in result["rows"] if row["shape"] == shape]))
+    if result.get("divergences"):
+        parts.append("## The divergence alone\n\nEqual weights, no cross-entropy: what Liger-Kernel computes too.")
+        parts.append(divergence_table(result["divergences"]))
     if result["skipped"]:
         parts.append("Left out:\n" + "\n".join(f"- {what}: {why}" for what, why in result["skipped"].items()))
     return "\n\n".join(parts) + "\n"
@@ -90,6 +93,15 @@ def table(rows: Iterable[Row]) -> str:
             "-" if row["grad_error"] is None else f"{row['grad_error']:.0e}",
         ]
         lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def divergence_table(rows: Iterable[Row]) -> str:
+    lines = ["| shape | implementation | time (us) | spread | error |", "|---|---|---:|---:|---:|"]
+    for row in rows:
+        spread = f"{_microseconds(row['p20'])} - {_microseconds(row['p80'])}"
+        lines.append(f"| {row['shape'].replace('x', ' x ')} | `{row['implementation']}` | "
+                     f"{_microseconds(row['median'])} | {spread} | {row['grad_error']:.0e} |")  # fmt: skip
     return "\n".join(lines)
 
 

@@ -1,12 +1,13 @@
 """Installs the peers, each in a venv of its own: python -m benchmarks.peers.setup [--newer-python python3.12]
 
-torch is installed first and pinned by constraints.txt.  Where the index has no CPU build of it, as for fluke's
-torchvision, gigabytes of CUDA libraries come along; they are not used.
+torch is installed first and pinned by constraints.txt.  Where only a CUDA build fits, gigabytes of CUDA libraries come
+along; they are not used.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,8 @@ PACKAGES = {
 
 
 NEEDS_PYTHON_3_12 = {"blazefl"}
+# torchvision loads only beside the torch that it was built for: the index's, not a CPU build from a local folder.
+NEEDS_TORCH_OF_THE_INDEX = {"fluke"}
 
 
 def python_for(name: str, newer: Path | None) -> Path:
@@ -44,9 +47,10 @@ def main() -> None:
         folder = options.venvs / name
         print(f"== {PACKAGES[name]} in {folder}", flush=True)
         subprocess.run([python, "-m", "venv", folder], check=True)
+        local = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""} if name in NEEDS_TORCH_OF_THE_INDEX else {}
         pip = [folder / "bin" / "pip", "install", "-q", "-c", ROOT / "constraints.txt"]
-        subprocess.run([*pip, "torch", "numpy"], check=True)
-        subprocess.run([*pip, PACKAGES[name]], check=True)
+        for packages in (["torch", "numpy"], [PACKAGES[name]]):
+            subprocess.run([*pip, *packages], check=True, env=os.environ | local)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""One report about the CUDA path on a real GPU: build, tests, sanitizer, loss, simulator, measured beside predicted."""
