@@ -25,7 +25,7 @@ CUDA_OBJECTS := $(patsubst csrc/cuda/%.cu,$(CUDA)/%.o,$(wildcard csrc/cuda/*.cu)
 
 .PHONY: help demo demo-loss examples test test-core test-cuda test-python test-docs test-dist fuzz
 .PHONY: docs lint lint-cpp lint-workflows format format-cpp hooks
-.PHONY: soak cuda sass cuda-extension gpu-report bench bench-gpu bench-peers bench-peers-setup dist release-notes clean
+.PHONY: soak cuda sass cuda-extension cuda-extension-build gpu-report bench bench-gpu bench-peers bench-peers-setup dist release-notes clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "make %-18s %s\n", $$1, $$2}' Makefile
@@ -115,14 +115,14 @@ sass: $(SASS_CUBINS)  ## count loads in flight, waits and instructions in machin
 gpu-report:  ## on a machine with a GPU: build, test, sanitize and measure, one JSON and one page to attach to an issue
 	@command -v nvidia-smi >/dev/null || (echo "make gpu-report needs a GPU and its driver: nvidia-smi is not here"; exit 1)
 	TORCH_CUDA_ARCH_LIST="$${TORCH_CUDA_ARCH_LIST:-$$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | sort -u | paste -sd';')}" \
-	  $(MAKE) --no-print-directory cuda-extension
+	  $(MAKE) --no-print-directory cuda-extension-build
 	$(CUDA_VENV)/bin/pip install -q liger-kernel || echo "Liger-Kernel is not to be had here: the report leaves it out"
 	cd $(CUDA_EXTENSION) && $(abspath $(CUDA_VENV))/bin/python -m benchmarks.first_gpu --out $(abspath build/gpu-report) \
 	  --commit "$$(git -C $(CURDIR) rev-parse HEAD)"
 
 # In a copy of the tree: both builds of the extension would have the same name.  Only the package index is asked for
 # torch, because a local folder of wheels may hold a CPU build of the same version.
-cuda-extension:  ## build the extension with CUDA in a venv of its own (several GB), test it
+cuda-extension-build:
 	$(PYTHON) -m venv $(CUDA_VENV)
 	PIP_CONFIG_FILE=/dev/null PIP_FIND_LINKS= $(CUDA_VENV)/bin/pip install -q -c $(CONSTRAINTS) \
 	  torch setuptools wheel ninja numpy pyyaml rich pytest hypothesis pytest-benchmark
@@ -131,6 +131,8 @@ cuda-extension:  ## build the extension with CUDA in a venv of its own (several 
 	rm -f $(CUDA_EXTENSION)/fedasd_fast/*.so
 	cd $(CUDA_EXTENSION) && PATH="$(abspath $(CUDA_VENV))/bin:$$PATH" FORCE_CUDA=1 python setup.py build_ext --inplace
 	cd $(CUDA_EXTENSION) && $(abspath $(CUDA_VENV))/bin/python -c "import fedasd_fast; print(fedasd_fast.build_info())"
+
+cuda-extension: cuda-extension-build  ## build the extension with CUDA in a venv of its own (several GB), test it
 	cd $(CUDA_EXTENSION) && $(abspath $(CUDA_VENV))/bin/python -m pytest tests/loss tests/gpu tests/test_extension.py
 
 bench-gpu:  ## measure the loss kernels on this machine's GPU (after make cuda-extension)

@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def machine(commit: str) -> dict[str, Any]:
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "a machine without a GPU"
     return {
         "gpu": gpu, "driver": said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
         "nvcc": next((line for line in said("nvcc", "--version").splitlines() if "release" in line), ""),

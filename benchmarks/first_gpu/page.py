@@ -11,8 +11,7 @@ Report = dict[str, Any]
 
 
 def page(report: Report) -> str:
-    gpu = report["machine"]["gpu"]
-    title = f"fedasd_fast on {gpu}"
+    title = f"fedasd_fast on {report['machine']['gpu']}"
     parts = [element("h1", title), rehearsal(report), machine(report), outcomes(report), loss(report)]
     parts += [divergences(report), simulator(report), logs(report)]
     body = element("body", element("main", joined([part for part in parts if part])))
@@ -28,8 +27,10 @@ def rehearsal(report: Report) -> Html | str:
 
 
 def machine(report: Report) -> Html:
-    rows = [(key.replace("_", " "), str(value)) for key, value in report["machine"].items()]
-    return section(2, "Machine and build", table(("", ""), rows, "Machine and build"))
+    build = {f"build: {key}": value for key, value in report["machine"]["build"].items()}
+    lines = {key: value for key, value in report["machine"].items() if key != "build"} | build
+    items = [element("li", element("b", key.replace("_", " ")), f": {value}") for key, value in lines.items()]
+    return section(2, "Machine and build", element("ul", *items))
 
 
 def outcomes(report: Report) -> Html:

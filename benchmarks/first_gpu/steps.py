@@ -68,10 +68,14 @@ def run(step: Step, folder: Path, environment: dict[str, str]) -> dict[str, Any]
             reason = "" if code == 0 else why(step, code)
         except subprocess.TimeoutExpired:
             reason = f"stopped after {PER_TOOL_SECONDS} s"
-    tail = log.read_text(errors="replace").splitlines()[-KEPT_LINES:]
     outcome |= {"status": "failed" if reason else "passed", "seconds": round(time.monotonic() - began, 1)}
-    outcome |= {"reason": reason} if reason else {}
-    return outcome | {"log": log.name, "last_lines": tail} | (counted(step.counts) if step.counts else {})
+    counts = counted(step.counts) if step.counts else {}
+    if counts and not reason and not counts["tests"]["passed"]:
+        outcome["status"], reason = "not run", "every test was skipped"
+    tail = log.read_text(errors="replace").splitlines()[-KEPT_LINES:]
+    if outcome["status"] == "failed" and tail:
+        reason += f": {tail[-1]}"
+    return outcome | ({"reason": reason} if reason else {}) | {"log": log.name, "last_lines": tail} | counts
 
 
 def why(step: Step, code: int) -> str:

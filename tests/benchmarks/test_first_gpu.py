@@ -26,9 +26,9 @@ def test_a_step_passes_fails_or_says_what_is_missing(tmp_path):
     good = steps.run(Step("good", python("print('fine')")), tmp_path, {})
     assert (good["status"], good["last_lines"]) == ("passed", ["fine"])
     bad = steps.run(Step("a/b c", python("import sys; print('oh'); sys.exit(3)")), tmp_path, {})
-    assert (bad["status"], bad["reason"], bad["log"]) == ("failed", "exit code 3", "a-b-c.log")
+    assert (bad["status"], bad["reason"], bad["log"]) == ("failed", "exit code 3: oh", "a-b-c.log")
     crash = steps.run(Step("crash", python("import os; os.abort()")), tmp_path, {})
-    assert crash["reason"] == "killed by signal 6"
+    assert crash["reason"].startswith("killed by signal 6")
     missing = steps.run(Step("tool", ["x"], needs="no-such-program"), tmp_path, {})
     assert (missing["status"], missing["reason"]) == ("not run", "no-such-program is not on PATH")
     found = Step("tool", python("raise SystemExit(86)"), needs=sys.executable)
@@ -53,6 +53,8 @@ def test_tests_are_counted(tmp_path):
     assert outcome["tests"] == {"passed": 1, "failed": 1, "skipped": 1}
     assert outcome["skips"] == ["no GPU"]
     assert steps.counted(tmp_path / "none.xml") == {}
+    none = Step("tests", [*step.command, "-k", "test_c"], counts=junit)
+    assert steps.run(none, tmp_path, {})["reason"] == "every test was skipped"
 
 
 def test_the_commands_are_those_of_the_documents(tmp_path):
