@@ -28,8 +28,10 @@ DOCUMENTS = {
     "code-of-conduct.md": "CODE_OF_CONDUCT.md",
 }
 _NO_SIGNATURE = {"fedasd_fast.Config"}  # all settings, which have a page of their own
-_LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)#\s]+)(#[^)]*)?\)")
-_CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
+# Code, which stays as it is, or a link to a file: image, text, file, anchor.
+_CODE_OR_LINK = re.compile(
+    r"^```.*?^```$|`[^`\n]+`|(!?)\[([^\]]*)\]\((?!\w+:|#)([^)#\s]+)(#[^)]*)?\)", re.MULTILINE | re.DOTALL
+)
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -55,7 +57,7 @@ def with_site_links(markdown: str, page: str, pages: set[str]) -> str:
     def shown(link: re.Match[str]) -> str:
         image, text, file, anchor = link.groups(default="")
         target = (folder / file).resolve()
-        if not target.exists():  # a generated page, or a mistake that --strict tells of
+        if not file or not target.exists():  # code, a generated page, or a mistake that --strict tells of
             return link[0]
         inside = target.relative_to(DOCS).as_posix().replace(".ipynb", ".md") if target.is_relative_to(DOCS) else ""
         if name := page_of.get(target) or (inside if inside in pages else None):
@@ -64,8 +66,7 @@ def with_site_links(markdown: str, page: str, pages: set[str]) -> str:
         code = text.strip("`")
         return f"`{path}`" if path.endswith(code) else text if path in text else f"{text} (`{path}`)"
 
-    parts = _CODE.split(markdown)  # every second part is code
-    return "".join(part if index % 2 else _LINK.sub(shown, part) for index, part in enumerate(parts))
+    return _CODE_OR_LINK.sub(shown, markdown)
 
 
 def _api() -> str:

@@ -165,6 +165,7 @@ def hook(name: str) -> Any:
         ("guide/loss.md", "[reference.py](../../fedasd_fast/loss/reference.py)", "`fedasd_fast/loss/reference.py`"),
         ("results.md", "[the runs](results)", "the runs (`docs/results`)"),
         ("guide/loss.md", "`[a](../api.md)`", "`[a](../api.md)`"),
+        ("guide/loss.md", "a `b` [any `c`](../../csrc/cpu) `d`", "a `b` any `c` (`csrc/cpu`) `d`"),
         ("guide/loss.md", "[a](nonesuch.md)", "[a](nonesuch.md)"),
         ("guide/loss.md", "[a](https://example.org/x)", "[a](https://example.org/x)"),
     ],

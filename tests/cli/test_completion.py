@@ -57,7 +57,7 @@ class Terminal:
         os.write(self.terminal, keys.encode())
 
     def _read(self, wanted: str) -> str:
-        seen, deadline = "", time.monotonic() + 60
+        seen, deadline = "", time.monotonic() + 300
         while not (found := re.search(wanted, seen, re.DOTALL)):
             ready, _, _ = select.select([self.terminal], [], [], max(0.0, deadline - time.monotonic()))
             assert ready, f"no {wanted!r} in {seen!r}"
