@@ -109,7 +109,7 @@ def test_tab(terminal: Terminal, keys: str, words: str) -> None:
 
 
 def test_options_come_from_the_help_of_the_command(terminal: Terminal) -> None:
-    assert terminal.words_after("run quickstart --dry\t") == "<run><quickstart><--dry-run>"
+    assert terminal.words_after("presets quickstart --he\t") == "<presets><quickstart><--help>"
 
 
 def test_names_are_those_of_the_registries() -> None:
