@@ -73,7 +73,7 @@ fuzz: $(STAMP)  ## 20000 seeded calls of the loss, right and hostile, against th
 
 test-docs: $(STAMP)  ## the tests of documents, examples and project files alone
 	$(BIN)/python -m pytest tests/test_docs.py tests/test_guides.py tests/test_readme.py tests/test_results.py \
-	  tests/test_examples.py tests/test_kit.py
+	  tests/test_examples.py tests/test_kit.py tests/test_site.py
 
 test-core: $(VENV)/.tools  ## the C++ tests of the torch-free core alone
 	@echo "== C++ tests of the torch-free core"
@@ -173,7 +173,8 @@ $(BIN)/mkdocs: $(BIN)/python
 	$(BIN)/pip install -q -c $(CONSTRAINTS) mkdocs-material 'mkdocstrings[python]'
 
 docs: $(STAMP) $(BIN)/mkdocs  ## build the documentation site into build/site
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "== build/site/index.html; with search: python3 -m http.server -b 127.0.0.1 -d build/site"
 
 lint-cpp: $(BIN)/clang-format  ## check the format of C++ and CUDA
 	$(BIN)/clang-format --style=file:.clang-format --dry-run --Werror $(CPP_SOURCES)

@@ -24,7 +24,14 @@ from .settings import ASD, Settings
 
 @dataclass(frozen=True)
 class Config(Settings):
-    """Settings that were checked."""
+    """Settings that were checked: what `fa.simulate` takes.
+
+        config = fa.presets.load("quickstart", ["rounds=5", "asd.weight=10"])
+        config = fa.Config(clients=100, rounds=5, method="feddyn+asd")
+        config = config.replace(out="runs/mine")
+
+    A bad value is an error that names the remedy.  `fedasd settings` lists every setting with its default and meaning.
+    """
 
     def __post_init__(self) -> None:
         _check_ranges(self)

@@ -17,6 +17,7 @@ _FOLDER = resources.files(__package__) / "presets"
 
 
 def names() -> list[str]:
+    """Of all presets, those of the paper's tables in their order."""
     files = (file.name for file in _FOLDER.iterdir())
     found = [name.removesuffix(".yaml") for name in files if name.endswith(".yaml")]
     return sorted(found, key=_sort_key)

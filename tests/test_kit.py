@@ -43,7 +43,8 @@ def targets_called(script: str) -> list[str]:
 
 def targets_named(text: str) -> list[str]:
     """In a document: in `code` and in blocks of commands."""
-    scripts = re.findall(r"`(make [^`\n]+)`", text) + re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    blocks = "".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL))
+    scripts = re.findall(r"`(make [^`\n]+)`", text) + re.findall(r"^make .*", blocks, re.MULTILINE)
     return [target for script in scripts for target in targets_called(script)]
 
 
@@ -68,7 +69,8 @@ class TestMake:
 
     def test_targets_named_in_documents_exist(self) -> None:
         named = {}
-        for document in (*DOCUMENTS, ".github/PULL_REQUEST_TEMPLATE.md", *FORMS):
+        documents = [*DOCUMENTS, ".github/PULL_REQUEST_TEMPLATE.md", *FORMS, *(ROOT / "docs").rglob("*.md")]
+        for document in documents:
             named |= dict.fromkeys(targets_named((ROOT / document).read_text()), document)
         assert {"test", "lint", "cuda-extension"} <= set(named)
         assert {target: document for target, document in named.items() if target not in make_targets()} == {}

@@ -32,6 +32,7 @@ def register(name: str) -> Callable[[M], M]:
 
 
 def names() -> list[str]:
+    """Of all registered methods, without +asd."""
     return sorted(_methods)
 
 

@@ -8,6 +8,8 @@ from .base import Callback, numeric_metrics
 
 
 class TensorBoard(Callback):
+    """Writes the metrics of every round for TensorBoard, into `tensorboard` of the run directory."""
+
     def __init__(self) -> None:
         self.writer: Any = None
         _summary_writer()  # a missing package is noticed before the run, not in its first round

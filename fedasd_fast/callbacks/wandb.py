@@ -12,6 +12,8 @@ from .base import Callback, numeric_metrics
 
 
 class WandB(Callback):
+    """Sends the metrics of every round to Weights & Biases."""
+
     def __init__(self, project: str | None = None, entity: str | None = None) -> None:
         """Without a project WANDB_PROJECT, or `fedasd`; without an entity WANDB_ENTITY, or the user's default."""
         self.project, self.entity = project or os.environ.get("WANDB_PROJECT", "fedasd"), entity

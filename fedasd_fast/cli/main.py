@@ -74,10 +74,17 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """With room for the names of all commands: argparse forgets that they are indented."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog)
+        self._action_max_length = 4 + max(map(len, SUBCOMMANDS))
+
+
 def build_parser(words: Sequence[str]) -> Parser:
     """The parser for this command line: only the subcommand that it names is configured."""
-    formatter = argparse.RawDescriptionHelpFormatter
-    result = Parser(prog="fedasd", description=_DESCRIPTION, epilog=_EXAMPLES, formatter_class=formatter)
+    result = Parser(prog="fedasd", description=_DESCRIPTION, epilog=_EXAMPLES, formatter_class=_Formatter)
     result.add_argument("--version", action="version", version=f"fedasd_fast {__version__}")
     result.add_argument("--debug", action="store_true", help="show the traceback of errors (also: FEDASD_DEBUG=1)")
     result.add_argument("--verbose", action="store_true", help="also log details, such as what executor=auto measured")

@@ -1,10 +1,28 @@
-"""One sentence about each setting; its type and default are in the configuration itself."""
+"""One sentence about each setting; its type and default are in the configuration itself.
+
+Names stand here too, without torch, because `fedasd settings` and shell completion do not wait for the registries; a
+test compares them.
+"""
 
 from __future__ import annotations
 
+DATASETS = (
+    *("cifar10", "cifar100", "tinyimagenet", "imagenet100", "imagefolder", "fashionmnist", "mnist", "femnist"),
+    *("npz", "text", "digits", "synthetic"),
+)
+MODELS = (
+    *("mlp", "logistic", "cnn_cifar", "convnet_gn", "resnet20_gn", "resnet18_gn", "vit_small", "tiny_vit"),
+    *("char_lstm", "char_transformer"),
+)
+METHODS = (
+    *("fedavg", "fedprox", "fedntd", "feddyn", "fedsam", "feddisco", "fedspeed", "scaffold", "fedavgm", "fedadam"),
+    *("fedyogi", "fednova", "fedexp", "fedcm", "fedinit", "feddc", "fedgkd", "fedgmt", "fedlesam", "fedsmoo"),
+    *("fedsol", "fedlc", "fedrs", "moon"),
+)
+
 MEANINGS = {
     "name": "The experiment's name: begins the names of run directories and groups runs on a page.",
-    "dataset": "The dataset; `fedasd data list` lists them.",
+    "dataset": f"The dataset: {', '.join(DATASETS)}; `fedasd data list` tells which are present.",
     "dataset_args": "Options of the dataset, for instance the path of an image folder or of a text.",
     "synthetic.shape": "Shape of a synthetic sample.",
     "synthetic.classes": "Number of classes of the synthetic data.",
@@ -13,12 +31,9 @@ MEANINGS = {
     "synthetic.modes": "Gaussians that each class is a mixture of.",
     "synthetic.separation": "Standard deviation of the Gaussians' centres: larger is easier.",
     "synthetic.noise": "Standard deviation of samples around their centre: larger is harder.",
-    "model": "The network: mlp, logistic, cnn_cifar, convnet_gn, resnet20_gn, resnet18_gn, vit_small, tiny_vit, "
-    "char_lstm, char_transformer, or package.module:Class.",
+    "model": f"The network: {', '.join(MODELS)}, or package.module:Class.",
     "model_args": "Options of the network, as in model_args.hidden=[128,64].",
-    "method": "fedavg, fedprox, fedntd, feddyn, fedsam, feddisco, fedspeed, scaffold, fedavgm, fedadam, fedyogi, "
-    "fednova, fedexp, fedcm, fedinit, feddc, fedgkd, fedgmt, fedlesam, fedsmoo, fedsol, fedlc, fedrs, moon, or "
-    "package.module:Class, each with an optional +asd.",
+    "method": f"{', '.join(METHODS)}, or package.module:Class, each with an optional +asd.",
     "method_args": "Options of the method, as in method_args.mu=0.01.",
     "partition": "How samples are spread over clients: dirichlet_<delta>, iid, shards_<n>, or natural (by user).",
     "size_sigma": "Client sizes are log-normal with this sigma; 0: all equal.",

@@ -24,6 +24,7 @@ class Setting(NamedTuple):
     type: str
     default: str
     meaning: str
+    choices: tuple[str, ...]  # empty: not one of a few words
 
     def __str__(self) -> str:
         text = textwrap.fill(self.meaning, 76, initial_indent="    ", subsequent_indent="    ")
@@ -58,7 +59,8 @@ def all_settings(cls: type = Settings, prefix: str = "") -> Iterator[Setting]:
             assert isinstance(hint, type)
             yield from all_settings(hint, f"{key}.")
         else:
-            yield Setting(key, _type_text(hint), _value_text(getattr(defaults, field.name)), MEANINGS[key])
+            default = _value_text(getattr(defaults, field.name))
+            yield Setting(key, _type_text(hint), default, MEANINGS[key], _choices(hint))
 
 
 def _type_text(hint: Any) -> str:
@@ -70,6 +72,12 @@ def _type_text(hint: Any) -> str:
     if origin is tuple:
         return f"list of {_type_text(arguments[0])}"
     return "mapping" if origin is dict else _TYPE_NAMES[hint]
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    if hint is bool:
+        return ("true", "false")
+    return tuple(map(str, typing.get_args(hint))) if typing.get_origin(hint) is Literal else ()
 
 
 def _value_text(value: Any) -> str:

@@ -14,6 +14,8 @@ from .directory import DatasetNotFound, data_directory
 
 @dataclass(frozen=True)
 class Status:
+    """Whether a dataset is present, where and how large it is, what it lacks, and how to obtain it."""
+
     name: str
     description: str
     licence: str
@@ -26,6 +28,7 @@ class Status:
 
 
 def status(name: str, data_dir: str | Path | None = None) -> Status:
+    """Of one dataset, looked for in `data_dir` or the default directory."""
     entry, folder = find_entry(name), data_directory(data_dir)
     where: Path | None = None
     size, lacks, part = 0, tuple[str, ...](), ""
@@ -46,4 +49,5 @@ def status(name: str, data_dir: str | Path | None = None) -> Status:
 
 
 def list_datasets(data_dir: str | Path | None = None) -> list[Status]:
+    """The status of every dataset of the catalogue."""
     return [status(name, data_dir) for name in CATALOGUE]

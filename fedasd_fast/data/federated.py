@@ -22,6 +22,8 @@ IGNORED = -100  # the target of a position that has none: the loss's ignore_inde
 
 @dataclass(frozen=True)
 class Samples:
+    """Inputs and their targets: uint8 images [n, C, H, W], int64 token ids [n, T] or floats [n, ...]; classes [n]."""
+
     inputs: Tensor  # uint8 [n, C, H, W] images, int64 [n, T] token ids, or floats [n, ...]
     targets: Tensor  # int64 [n]; of token ids also [n, T], one for each position, IGNORED where there is none
 
@@ -75,6 +77,8 @@ def _no_class_labels(y: Tensor) -> str:
 
 @dataclass(frozen=True)
 class Dataset:
+    """Training and test samples that are not yet divided among clients; `users` are those of the natural partition."""
+
     name: str
     train: Samples
     test: Samples

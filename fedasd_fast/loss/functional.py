@@ -61,11 +61,19 @@ def asd_loss(
     [K, B, C] and so on, each client is normalised on its own, and the result is [K].  Positions of one batch, as the
     [B, T, C] of a language model, are flattened instead: student_logits.flatten(0, -2), targets.flatten().
 
-    alpha_normalizer: alpha is normalised over the rows of this call.  If the call is a part of a batch (gradient
+    - `temperature` (tau) of both softmaxes in D; `entropy_temperature` of the one whose entropy weights a sample.
+    - `entropy_power`, `prior_power`: how much a sure teacher and a rare label raise a sample's weight; 0: not at all.
+    - `weighting`: "adaptive", or "uniform", where all samples of a batch count alike.
+    - `divergence`: "kl" of the student from the teacher, "reverse_kl" or "js".
+    - `not_true`: softmaxes over the classes other than the label (FedNTD).
+    - `ignore_index`: rows with this label take part in nothing.
+    - `implementation`: "fused", "reference", or "auto", the fused op where there is one.
+
+    `alpha_normalizer`: alpha is normalised over the rows of this call.  If the call is a part of a batch (gradient
     accumulation, DDP), pass the number that `fa.alpha_normalizer` gives for the whole batch; then the mean over the
     parts is exactly the loss of the whole.  A number, or one for each client.
 
-    reduction="none" gives the terms of the samples, [B] or [K, B], whose mean over the valid rows is the loss:
+    `reduction="none"` gives the terms of the samples, [B] or [K, B], whose mean over the valid rows is the loss:
     D_i times the weight relative to the mean weight.  It is computed by the reference.
     """
     return asd_objective(

@@ -12,10 +12,10 @@ from .functional import asd_objective
 
 
 class ASDLoss(nn.Module):
-    """cross-entropy + asd_weight * ASD; keywords as asd_objective.
+    """cross-entropy + asd_weight * ASD as a module; keywords as `asd_objective`.
 
-    >>> loss = ASDLoss(asd_weight=30.0, label_prior=prior)
-    >>> loss(student_logits, teacher_logits, targets).backward()
+        loss = fa.ASDLoss(asd_weight=30.0, label_prior=prior)
+        loss(student_logits, teacher_logits, targets).backward()
 
     `label_prior`, the label proportions of the client, may be kept here or passed with each batch (which goes first);
     neither is needed with cache[rows].  With asd_weight=0 the teacher may be left out, `loss(student_logits,

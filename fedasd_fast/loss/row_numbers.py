@@ -36,10 +36,10 @@ def with_rows(dataset: Any) -> NumberedDataset:
     """The dataset with row numbers: a DataLoader of it gives (inputs, targets, rows), in any order and with any number
     of workers, and `cache[rows]` is what belongs to the batch.
 
-    >>> dataset = fa.with_rows(dataset)
-    >>> cache = fa.TeacherCache.build(global_model, dataset)
-    >>> for x, y, rows in DataLoader(dataset, batch_size=50, shuffle=True):
-    ...     loss = loss_fn(model(x), cache[rows], y)
+        dataset = fa.with_rows(dataset)
+        cache = fa.TeacherCache.build(global_model, dataset)
+        for x, y, rows in DataLoader(dataset, batch_size=50, shuffle=True):
+            loss = loss_fn(model(x), cache[rows], y)
 
     Samples that are dicts get the key "rows" instead.  Wrap the client's own dataset (a Subset, say), not what it is a
     part of: rows count from 0.

@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 Overrides = Sequence[str] | Mapping[str, Any]
+"""Settings that differ from a preset's: `["asd.weight=10"]` or `{"asd": {"weight": 10}}`."""
 
 _NUMBER_KEYS = ("mean", "std", "top_eigenvalue", "trace", "note", "compares")
 # Settings of where and how a run is computed, and of its randomness: the experiment is the same whatever they are.

@@ -27,6 +27,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Result:
+    """What a run gives: its configuration, one row of metrics a round (as in metrics.jsonl), the evaluated models as
+    flat vectors by name (all, sel, cloud), and its run directory, if it has one."""
+
     config: Config
     metrics: list[dict[str, Any]]  # one row a round, as in metrics.jsonl
     models: dict[str, Tensor]  # all, sel and cloud as flat vectors [P]
