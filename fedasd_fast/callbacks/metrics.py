@@ -22,6 +22,9 @@ class Metrics(TypedDict, total=False):
     loss: float
     client_distance: float
     drift: float
+    simulated_seconds: float  # devices
+    simulated_clock: float
+    cut_by_deadline: int
     seconds: float
     seconds_eval: float
     acc_all: float

@@ -16,7 +16,6 @@ from ..common.code_trust import require_trust
 from ..common.schema import ConfigError
 from ..config import Config, from_dict
 from ..data.federated import Dataset, FederatedData
-from . import state
 from .callback_notes import watches_clients
 from .context import Context, Parallelism, build_context, load_data, named_code
 from .distributed.process_group import (
@@ -67,7 +66,9 @@ def simulate(
         group.check_settings(config)
         if config.out is None:
             context, choice = _prepare(config, inputs, callbacks, Shard(None, group.rank, group.world))
-            return Runner(context, None, group, choice).run(callbacks, _first_state(context), [])
+            return Runner(context, None, group, choice).run(
+                callbacks, context.experiment.first_state(context.initial), []
+            )
         directory, stop = _run_directory(Path(config.out), group), StopRequests()
         restarted = max(group.gather(restart_count())) > 0  # by torchrun, after a rank was lost
         if restarted and group.from_leader(directory.holds_a_run):
@@ -75,9 +76,10 @@ def simulate(
         group.from_leader(directory.refuse_a_run)
         context, choice = _prepare(config, inputs, callbacks, Shard(directory.clients, group.rank, group.world), stop)
         runner = Runner(context, directory, group, choice)  # before anything is written: it may refuse the run
+        first = context.experiment.first_state(context.initial)
         with directory, stop:
             group.from_leader(lambda: directory.begin(context.experiment.config, context.training))
-            return runner.run(callbacks, _first_state(context), [])
+            return runner.run(callbacks, first, [])
 
 
 def resume(
@@ -132,7 +134,9 @@ def _continue(
         parallelism = saved_parallelism(kept[0]) if kept else None
         shard = Shard(directory.clients, group.rank, group.world)
         context, choice = _prepare(config, inputs, callbacks, shard, stop, parallelism)
-        at = restore(context, kept) if kept else _first_state(context)  # without: it died before the first checkpoint
+        at = (
+            restore(context, kept) if kept else context.experiment.first_state(context.initial)
+        )  # without: it died before the first checkpoint
         config = context.experiment.config
         if at.round > config.rounds:
             raise SimulationError(f"rounds = {config.rounds}, but {at.round} are done; set rounds to that or more")
@@ -176,10 +180,6 @@ def _prepare(
         chosen = config.replace(executor=chosen.executor)
     # Anew, so that nothing of the trial is left and nothing holds the configuration from before.
     return build(chosen, inputs), choice
-
-
-def _first_state(context: Context) -> state.State:
-    return state.first(context.experiment.config, context.experiment.method, context.initial)
 
 
 def _run_directory(path: Path, group: ProcessGroup) -> RunDirectory:
