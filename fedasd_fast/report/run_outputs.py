@@ -92,7 +92,8 @@ def _accuracy_lines(run: RecordedRun) -> list[str]:
 
 
 def _milestone_lines(run: RecordedRun) -> list[str]:
-    """The best round if it is not the last, the rounds and bytes to the target, the bytes of the whole run."""
+    """The best round if it is not the last; rounds, bytes and simulated time to the target, and of the whole run; the
+    accuracy over clients."""
     model, lines = presets.headline_model(run.config), []
     best = best_evaluation(run, model)
     if best and best.accuracy != run.accuracy(model):
@@ -107,6 +108,11 @@ def _milestone_lines(run: RecordedRun) -> list[str]:
         lines.append(f"  traffic   {traffic_text(run, run.rounds)}")
     if (seconds := seconds_to(run, run.rounds)) is not None:
         lines.append(f"  devices   {format_duration(seconds)} of simulated time{_cut_text(run)}")
+    if (mean := run.curve(f"client_acc_mean_{model}")) and (worst := run.curve(f"client_acc_worst_tenth_{model}")):
+        last = max(mean)
+        lines.append(
+            f"  clients   {model} {mean[last]:.2f} % on average over their labels, worst tenth {worst[last]:.2f} %"
+        )
     return lines
 
 
