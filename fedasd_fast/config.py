@@ -18,8 +18,8 @@ from .algorithms import Distillation, Method, create, hooks_used
 from .algorithms.hooks import STEP_HOOKS
 from .common import safe_yaml
 from .common.files import read_bounded
-from .common.schema import ConfigError, build, merge, plain
-from .settings import ASD, Settings
+from .common.schema import ConfigError, build, merge, nearest, plain
+from .settings import ASD, Availability, Devices, Settings
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Config(Settings):
 
     def __post_init__(self) -> None:
         _check_ranges(self)
+        _check_devices(self)
         _resolve_method(self)
         if "method" not in self.named_code():  # else checked when it is used: reading a file imports nothing
             self.create_method()
@@ -138,7 +139,8 @@ def from_dict(values: Mapping[str, Any]) -> Config:
 
 # What settings mean that a saved configuration lacks because they came after the first version.
 BEFORE = {"random_streams": 1, "client_op": False, "precision": "float32", "tf32": None, "class_accuracy": False,
-          "client_accuracy": False, "target_accuracy": None, "stop_at_target": False, "keep_best": False}  # fmt: skip
+          "client_accuracy": False, "target_accuracy": None, "stop_at_target": False, "keep_best": False,
+          "devices": Devices(), "availability": Availability()}  # fmt: skip
 
 
 def from_saved(values: Mapping[str, Any]) -> Config:
@@ -226,6 +228,36 @@ def _check_ranges(c: Config) -> None:
         match is not None and (match[1] is None or float(match[1]) > 0),
         "partition", c.partition, "dirichlet_<delta> (dirichlet_0.3), iid, shards_<n> (shards_2) or natural",
     )  # fmt: skip
+
+
+def _check_devices(c: Config) -> None:
+    d, a = c.devices, c.availability
+    for key, value, names in (
+        ("devices.profile", d.profile, ("none", "constant", "uniform", "lognormal")),
+        ("availability.pattern", a.pattern, ("always", "diurnal")),
+    ):
+        if value not in names and not value.endswith(".csv"):
+            raise ConfigError(f"{key} = {value!r}{nearest(value, [*names, 'a file that ends in .csv'])}")
+    for name in ("speed", "download", "upload"):
+        _require(getattr(d, name) > 0, f"devices.{name}", getattr(d, name), "a positive number")
+    for name in ("speed_spread", "bandwidth_spread"):
+        value = getattr(d, name)
+        _require(value >= 0, f"devices.{name}", value, "0 or more")
+        _require(d.profile != "uniform" or value < 1, f"devices.{name}", value, "a number in [0, 1) with uniform")
+    _require(d.deadline is None or d.deadline > 0, "devices.deadline", d.deadline, "seconds, or null")
+    if d.profile == "none" and (d.deadline is not None or a.pattern != "always"):
+        what = f"availability.pattern = {a.pattern}" if d.deadline is None else f"devices.deadline = {d.deadline:g}"
+        raise ConfigError(f"{what} needs simulated time; set devices.profile, as in devices.profile=lognormal")
+    _require(0 < a.mean <= 1, "availability.mean", a.mean, "a fraction in (0, 1]")
+    most = min(a.mean, 1 - a.mean)
+    _require(
+        a.pattern != "diurnal" or 0 <= a.amplitude <= most,
+        "availability.amplitude", a.amplitude, f"0 .. {most:g}, so that mean ± amplitude is a fraction",
+    )  # fmt: skip
+    _require(0 <= a.time_zones <= 1, "availability.time_zones", a.time_zones, "a fraction in [0, 1]")
+    _require(a.period is None or a.period > 0, "availability.period", a.period, "seconds, or null")
+    _require(a.pattern != "diurnal" or a.period is not None, "availability.period", a.period, "seconds with diurnal")
+    _require(a.wait > 0, "availability.wait", a.wait, "a positive number of seconds")
 
 
 def _require(condition: bool, name: str, value: Any, expected: str) -> None:

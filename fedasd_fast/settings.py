@@ -55,6 +55,31 @@ class Failures:
 
 
 @dataclass(frozen=True)
+class Devices:
+    """Simulated devices: they give each round simulated seconds beside the real ones."""
+
+    profile: str = "none"  # none | constant | uniform | lognormal | a CSV file with speed, download, upload
+    speed: float = 100.0  # samples that a client trains in a second: the median
+    download: float = 1e6  # bytes a second
+    upload: float = 5e5
+    speed_spread: float = 0.5  # lognormal: standard deviation of the logarithm; uniform: half width, 1: 0 to twice
+    bandwidth_spread: float = 0.5
+    deadline: float | None = None  # seconds of a round; null: until the slowest has answered
+
+
+@dataclass(frozen=True)
+class Availability:
+    """When simulated devices are there."""
+
+    pattern: str = "always"  # always | diurnal | a CSV file with start, end, and client or trace
+    mean: float = 0.5  # of the diurnal curve: fraction of the clients that are there
+    amplitude: float = 0.4
+    time_zones: float = 0.0  # fraction of the period over which the clients' days begin
+    period: float | None = 86400.0  # seconds; null: intervals of a file are not repeated
+    wait: float = 600.0  # seconds until the server looks again if nobody is there
+
+
+@dataclass(frozen=True)
 class Settings:
     """What a configuration says; `Config` checks it."""
 
@@ -72,6 +97,8 @@ class Settings:
     participation: float = 0.1
     sampling: Literal["bernoulli", "fixed"] = "bernoulli"
     failures: Failures = field(default_factory=Failures)
+    devices: Devices = field(default_factory=Devices)
+    availability: Availability = field(default_factory=Availability)
     rounds: int = 20
     local_epochs: int = 5
     batch_size: int = 10

@@ -30,7 +30,7 @@ LAYERS = [
     {"common", "_version"},
 ]
 # Inside the simulator: rooms in the order of the flow, the last knows nothing of the others.
-ROOMS = ["executors", "client", "aggregation", "distributed", "storage", "system"]
+ROOMS = ["executors", "client", "aggregation", "distributed", "storage", "system", "devices"]
 
 
 def modules() -> dict[str, Path]:

@@ -111,7 +111,10 @@ def cost_of(config: Config, rows: Sequence[Mapping[str, Any]]) -> Cost:
 
 
 def mean_epochs(config: Config, row: Mapping[str, Any]) -> float:
-    """Mean number of epochs of the participants that returned a model; 0 if none did."""
+    """Mean number of epochs of the participants that returned a model; 0 if none did.
+
+    With simulated devices, of those that were sampled: who was there and in time is not recorded.
+    """
     if not row.get("client_updates"):
         return 0.0
     if not config.failures.stragglers:

@@ -1,8 +1,11 @@
-"""Callbacks that watch a run: progress, TensorBoard, Weights & Biases; one class per file."""
+"""Callbacks that watch a run: progress, TensorBoard, Weights & Biases, MLflow; one class per file."""
 
 from .base import Callback
+from .events import ClientResult, Run
+from .metrics import Metrics
+from .mlflow import MLflow
 from .progress import Progress
 from .tensorboard import TensorBoard
 from .wandb import WandB
 
-__all__ = ["Callback", "Progress", "TensorBoard", "WandB"]
+__all__ = ["Callback", "ClientResult", "MLflow", "Metrics", "Progress", "Run", "TensorBoard", "WandB"]

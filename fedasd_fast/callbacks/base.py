@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+from .events import ClientResult, Run
+from .metrics import Metrics
+
+if TYPE_CHECKING:
+    from ..simulation.result import Result
 
 
 class Callback:
     """Does nothing; subclasses override what they need.
 
-    `run` has the configuration (`.config`) and the run directory (`.out`, a path or None); `metrics` is one row of
-    metrics.jsonl.
+    All but `on_client` are called in the main process.  What a method raises ends the run; the traceback has a note
+    with the round, and with the client.
     """
 
-    def on_start(self, run: Any) -> None: ...
+    def on_start(self, run: Run) -> None:
+        """Before the first round, also of a resumed run."""
 
-    def on_round(self, metrics: dict[str, Any]) -> None: ...
+    def on_client(self, update: ClientResult) -> None:
+        """After a client was trained, in the process that trained it: workers have copies of the callback."""
 
-    def on_end(self, result: Any) -> None: ...
+    def on_evaluate(self, result: Result) -> None:
+        """After an evaluation: the run so far, as if it had ended with this round."""
 
+    def on_round(self, metrics: Metrics) -> None:
+        """After each round, when its row is in metrics.jsonl."""
 
-def numeric_metrics(metrics: dict[str, Any]) -> dict[str, float]:
-    """Every number but the round itself."""
-    return {
-        key: float(value)
-        for key, value in metrics.items()
-        if key != "round" and isinstance(value, (int, float)) and not isinstance(value, bool)
-    }
+    def on_end(self, result: Result) -> None:
+        """After the last round."""

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import Any, NamedTuple, TextIO
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from ..common.durations import format_clock
 from ..common.progress import ProgressDisplay
 from ..presets import headline_model
 from .base import Callback
+from .events import Run
+from .metrics import Metrics
+
+if TYPE_CHECKING:
+    from ..simulation.result import Result
 
 
 class RoundTime(NamedTuple):
@@ -30,7 +36,7 @@ class Progress(Callback):
         self.accuracy = ""
         self.rounds = 0
 
-    def on_start(self, run: Any) -> None:
+    def on_start(self, run: Run) -> None:
         self.rounds, self.model = run.config.rounds, headline_model(run.config)
         self.label = f"{run.config.name} {run.config.method}"
         if run.choice:
@@ -38,7 +44,7 @@ class Progress(Callback):
         self.before = time.monotonic()
         self.display.start(self.label, self.rounds)
 
-    def on_round(self, metrics: dict[str, Any]) -> None:
+    def on_round(self, metrics: Metrics) -> None:
         now = time.monotonic()
         wall = now - self.before
         self.recent.append(RoundTime(wall, metrics.get("seconds") or wall, metrics.get("client_updates") or 0))
@@ -49,7 +55,7 @@ class Progress(Callback):
         detail = "  ".join(part for part in parts if part)
         self.display(self.label, done, self.rounds, count=f"round {done}/{self.rounds}", detail=detail)
 
-    def on_end(self, result: Any) -> None:
+    def on_end(self, result: Result) -> None:
         self.close()
 
     def close(self) -> None:
@@ -64,6 +70,6 @@ class Progress(Callback):
         return sum(round.wall for round in self.recent) / len(self.recent) * max(0, self.rounds - done)
 
 
-def _accuracy(metrics: dict[str, Any], model: str) -> str:
+def _accuracy(metrics: Mapping[str, object], model: str) -> str:
     value = metrics.get(f"acc_{model}")
-    return "" if value is None else f"{model} {value:.2f} %"
+    return f"{model} {value:.2f} %" if isinstance(value, float) else ""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .base import Callback, numeric_metrics
+from .base import Callback
+from .events import Run
+from .metrics import Metrics, numeric_metrics
+
+if TYPE_CHECKING:
+    from ..simulation.result import Result
 
 
 class TensorBoard(Callback):
@@ -14,16 +19,16 @@ class TensorBoard(Callback):
         self.writer: Any = None
         _summary_writer()  # a missing package is noticed before the run, not in its first round
 
-    def on_start(self, run: Any) -> None:
+    def on_start(self, run: Run) -> None:
         self.folder = None if run.out is None else str(run.out / "tensorboard")
 
-    def on_round(self, metrics: dict[str, Any]) -> None:
+    def on_round(self, metrics: Metrics) -> None:
         if self.writer is None:  # a resumed run replaces what was written after its checkpoint
             self.writer = _summary_writer()(self.folder, purge_step=metrics["round"])
         for name, value in numeric_metrics(metrics).items():
             self.writer.add_scalar(name, value, metrics["round"])
 
-    def on_end(self, result: Any) -> None:
+    def on_end(self, result: Result) -> None:
         if self.writer is not None:
             self.writer.close()
 

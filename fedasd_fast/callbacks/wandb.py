@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..common.schema import ConfigError
-from .base import Callback, numeric_metrics
+from .base import Callback
+from .events import Run
+from .metrics import Metrics, numeric_metrics
+
+if TYPE_CHECKING:
+    from ..simulation.result import Result
 
 
 class WandB(Callback):
@@ -25,30 +29,28 @@ class WandB(Callback):
                 "writing for Weights & Biases needs the package wandb: pip install 'fedasd-fast[wandb]'"
             ) from None
 
-    def on_start(self, run: Any) -> None:
-        # The same run directory gives the same id, so that a resumed run continues its curves.
-        id = None if run.out is None else hashlib.sha256(str(run.out.resolve()).encode()).hexdigest()[:16]
+    def on_start(self, run: Run) -> None:
         try:
-            self.run = self._start(run, id)
+            self.run = self._start(run)
         except self.wandb.errors.Error as error:  # no key, no network
             reason = str(error).strip().splitlines()[0]
             raise ConfigError(
                 f"Weights & Biases cannot be used: {reason}; `wandb login` stores a key, WANDB_MODE=offline needs none"
             ) from None
 
-    def _start(self, run: Any, id: str | None) -> Any:
+    def _start(self, run: Run) -> Any:
         return self.wandb.init(
             project=self.project,
             entity=self.entity,
-            name=run.out.name if run.out is not None else run.config.name,
-            id=id,
+            name=run.tracker_name,
+            id=run.tracker_id,
             resume="allow",
             config=run.config.to_dict(),
             dir=None if run.out is None else str(run.out),
         )
 
-    def on_round(self, metrics: dict[str, Any]) -> None:
+    def on_round(self, metrics: Metrics) -> None:
         self.run.log(numeric_metrics(metrics), step=metrics["round"])
 
-    def on_end(self, result: Any) -> None:
+    def on_end(self, result: Result) -> None:
         self.run.finish()

@@ -32,6 +32,7 @@ _OPTIONAL_PACKAGES = {
     "timm": "ViT models: pip install 'fedasd-fast[vit]'",
     "tensorboard": "--tensorboard: pip install 'fedasd-fast[tensorboard]'",
     "wandb": "--wandb: pip install 'fedasd-fast[wandb]'",
+    "mlflow": "--mlflow: pip install 'fedasd-fast[mlflow]'",
 }
 _DISTRIBUTION_NAMES = {
     "yaml": "pyyaml",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import presets
-from ..callbacks import Callback, Progress, TensorBoard, WandB
+from ..callbacks import Callback, MLflow, Progress, TensorBoard, WandB
 from ..common import dotted
 from ..common.code_trust import require_trust
 from ..common.schema import ConfigError
@@ -157,6 +157,8 @@ def _with_callbacks(folder: Path, arguments: argparse.Namespace, run: Callable[[
         callbacks.append(TensorBoard())
     if arguments.wandb or arguments.wandb_project or arguments.wandb_entity:
         callbacks.append(WandB(arguments.wandb_project, arguments.wandb_entity))
+    if arguments.mlflow or arguments.mlflow_experiment or arguments.mlflow_uri:
+        callbacks.append(MLflow(arguments.mlflow_experiment, arguments.mlflow_uri))
     try:
         run(callbacks)
     finally:

@@ -41,6 +41,11 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wandb-project", metavar="NAME", help=project)
     entity = "the user or team there, implies --wandb (default: WANDB_ENTITY, else your own)"
     parser.add_argument("--wandb-entity", metavar="NAME", help=entity)
+    parser.add_argument("--mlflow", action="store_true", help="write metrics for MLflow")
+    experiment = "the experiment there, implies --mlflow (default: MLFLOW_EXPERIMENT_NAME, else fedasd)"
+    parser.add_argument("--mlflow-experiment", metavar="NAME", help=experiment)
+    uri = "where to, as sqlite:///mlflow.db, implies --mlflow (default: MLFLOW_TRACKING_URI, else MLflow's own)"
+    parser.add_argument("--mlflow-uri", metavar="URI", help=uri)
 
 
 def configuration(arguments: argparse.Namespace, **changes: Any) -> Config:

@@ -42,6 +42,22 @@ MEANINGS = {
     "sampling": "bernoulli: each client by chance, so that their number varies; fixed: always as many.",
     "failures.dropout": "Fraction of the sampled clients that return no model.",
     "failures.stragglers": "Fraction of the sampled clients that train for fewer epochs.",
+    "devices.profile": "Simulated devices: none, constant, uniform, lognormal, or a CSV file (speed,download,upload); "
+    "they give each round simulated seconds.",
+    "devices.speed": "Samples that a simulated device trains in a second: the median.",
+    "devices.download": "Bytes that it receives in a second: the median.",
+    "devices.upload": "Bytes that it sends in a second: the median.",
+    "devices.speed_spread": "How much speeds differ: lognormal, standard deviation of the logarithm; uniform, half "
+    "width as a fraction of the median.",
+    "devices.bandwidth_spread": "The same of both bandwidths.",
+    "devices.deadline": "Simulated seconds after which the update of a client does not count; null: no deadline.",
+    "availability.pattern": "When simulated devices are there: always, diurnal, or a CSV file (start,end, and client "
+    "or trace).",
+    "availability.mean": "Mean of the diurnal curve: fraction of the clients that are there.",
+    "availability.amplitude": "How far the diurnal curve rises above its mean and falls below it.",
+    "availability.time_zones": "Fraction of the period over which the clients' days begin; 0: all at once.",
+    "availability.period": "Seconds after which curve or intervals repeat; null: intervals are not repeated.",
+    "availability.wait": "Simulated seconds until the server looks again if no client is there.",
     "rounds": "Number of rounds.",
     "local_epochs": "Passes of a client over its data in a round.",
     "batch_size": "Samples in a local step; the last batch of an epoch may be smaller.",

@@ -27,6 +27,8 @@ class Stream(IntEnum):
     MODULE = 6  # the model's own randomness: dropout, stochastic depth
     SYNTHETIC = 7  # synthetic samples
     ANALYSIS = 8  # samples and random vectors of an analysis
+    DEVICE = 9  # speed and bandwidth of simulated devices
+    AVAILABILITY = 10  # of simulated devices
 
 
 def generator(seed: int, stream: Stream, round: int = 0, client: int = 0) -> np.random.Generator:

@@ -6,18 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import presets
+from ..common.durations import format_duration
 from ..common.files import write_atomically
-from ..common.formatting import MODEL_DESCRIPTIONS, format_bytes, method_label, plural
+from ..common.formatting import MODEL_DESCRIPTIONS, method_label, plural
 from ..common.plotting import save_figure
 from ..simulation.storage.recorded_run import RecordedRun
 from .accuracy_plot import accuracy_figure, common_settings
-from .milestones import best_evaluation, rounds_to
+from .milestones import best_evaluation, rounds_to, seconds_to, traffic_text
 from .page import write_report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_BYTES = ("bytes_up", "bytes_down")
 
 
 def write_run_outputs(run: RecordedRun) -> None:
@@ -93,23 +92,35 @@ def _accuracy_lines(run: RecordedRun) -> list[str]:
 
 
 def _milestone_lines(run: RecordedRun) -> list[str]:
-    """The best round if it is not the last, the rounds and bytes to the target, the bytes of the whole run."""
+    """The best round if it is not the last; rounds, bytes and simulated time to the target, and of the whole run; the
+    accuracy over clients."""
     model, lines = presets.headline_model(run.config), []
     best = best_evaluation(run, model)
     if best and best.accuracy != run.accuracy(model):
         lines.append(f"  best      {model} {best.accuracy:.2f} % in round {best.round}")
     if (target := run.config.target_accuracy) is not None:
         reached = rounds_to(run, model, 100 * target)
-        until = "not reached" if reached is None else f"in round {reached}, with {_traffic(run, reached)}"
+        until = "not reached" if reached is None else f"in round {reached}, with {traffic_text(run, reached)}"
+        if (seconds := seconds_to(run, reached)) is not None:
+            until += f", after {format_duration(seconds)} of simulated time"
         lines.append(f"  target    {model} {100 * target:g} %: {until}")
     if run.total("bytes_up"):
-        lines.append(f"  traffic   {_traffic(run, run.rounds)}")
+        lines.append(f"  traffic   {traffic_text(run, run.rounds)}")
+    if (seconds := seconds_to(run, run.rounds)) is not None:
+        lines.append(f"  devices   {format_duration(seconds)} of simulated time{_cut_text(run)}")
+    if (mean := run.curve(f"client_acc_mean_{model}")) and (worst := run.curve(f"client_acc_worst_tenth_{model}")):
+        last = max(mean)
+        lines.append(
+            f"  clients   {model} {mean[last]:.2f} % on average over their labels, worst tenth {worst[last]:.2f} %"
+        )
     return lines
 
 
-def _traffic(run: RecordedRun, until: int) -> str:
-    up, down = (sum(row.get(key) or 0 for row in run.metrics if row["round"] <= until) for key in _BYTES)
-    return f"{format_bytes(up)} up, {format_bytes(down)} down"
+def _cut_text(run: RecordedRun) -> str:
+    if run.config.devices.deadline is None:
+        return ""
+    cut, counted = (round(run.total(key)) for key in ("cut_by_deadline", "client_updates"))
+    return f", {cut:,} of {cut + counted:,} client updates cut by the deadline"
 
 
 def _title(run: RecordedRun) -> str:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..callbacks import Callback
+from ..callbacks import Callback, Metrics
 from ..config import Config
 from ..simulation import simulate
 from ..simulation.storage.recorded_run import RecordedRun
@@ -64,10 +64,10 @@ class _TrialDone(Exception):
 class _TrialWatch(Callback):
     def __init__(self) -> None:
         self.began = time.perf_counter()
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[Metrics] = []
         self.start = 0.0
 
-    def on_round(self, metrics: dict[str, Any]) -> None:
+    def on_round(self, metrics: Metrics) -> None:
         now = time.perf_counter() - self.began
         self.rows.append(metrics)
         if len(self.rows) == 1:

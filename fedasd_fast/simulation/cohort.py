@@ -57,11 +57,16 @@ class CohortTasks(Sequence[ClientTask]):
 
 
 def client_tasks(experiment: Experiment, round: int) -> CohortTasks:
-    """The round's clients that will return a model; those that drop out are left out."""
-    config, data, method = experiment.config, experiment.data, experiment.method
-    sampled = sampling.participants(config, round)
-    epochs = sampling.local_epochs(config, round, sampled)
-    clients = sampled[epochs > 0]
+    """The round's clients that will return a model; those that drop out are left out.  Of a run with simulated devices,
+    as if all were there and in time: round_plan.py has the others."""
+    sampled = sampling.participants(experiment.config, round)
+    epochs = sampling.local_epochs(experiment.config, round, sampled)
+    return weighted_tasks(experiment, round, sampled[epochs > 0], epochs[epochs > 0])
+
+
+def weighted_tasks(experiment: Experiment, round: int, clients: np.ndarray, epochs: np.ndarray) -> CohortTasks:
+    """Of these clients, with the weights that the method gives them."""
+    data, method = experiment.data, experiment.method
     if not len(clients):
         return CohortTasks.of([])
     sizes = data.sizes.numpy()
@@ -80,7 +85,7 @@ def client_tasks(experiment: Experiment, round: int) -> CohortTasks:
         raise SimulationError(
             f"{type(method).__name__} gave its participants the weights {weights}; expected 0 or more, and not all 0"
         )
-    return CohortTasks(clients, epochs[epochs > 0], weights / weights.sum())
+    return CohortTasks(clients, epochs, weights / weights.sum())
 
 
 def local_steps(experiment: Experiment, tasks: Sequence[ClientTask]) -> np.ndarray:

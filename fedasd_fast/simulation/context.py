@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from .. import models
 from ..algorithms.hooks import why_not_stacked
+from ..callbacks import Callback
 from ..common.randomness import Stream, torch_seeded
 from ..common.schema import ConfigError
 from ..config import Config
@@ -61,6 +62,7 @@ class Context:
     step_flops: int  # of a local step
     chain: ChainLayers | None  # the network as the whole-client op takes it, which then trains clients at once
     inputs: Inputs
+    watchers: Sequence[Callback] = ()  # with on_client
 
     @property
     def training(self) -> str:
@@ -130,6 +132,7 @@ def build_context(
     stop: Callable[[], bool] = lambda: False,
     records: ClientRecords | None = None,
     parallelism: Parallelism | None = None,
+    watchers: Sequence[Callback] = (),
 ) -> Context:
     """Without `data`, what load_data gives; without `records`, a store in the shard's directory, or in memory if it has
     none; without `parallelism`, as the configuration says."""
@@ -163,6 +166,7 @@ def build_context(
         step_flops=flops,
         chain=chain,
         inputs=inputs,
+        watchers=watchers,
     )
 
 

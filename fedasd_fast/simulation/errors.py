@@ -33,7 +33,9 @@ def portable(error: Exception) -> Exception:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        return SimulationError(f"{type(error).__name__}: {error}")
+        left = SimulationError(f"{type(error).__name__}: {error}")
+        left.__notes__ = getattr(error, "__notes__", [])
+        return left
     return error
 
 

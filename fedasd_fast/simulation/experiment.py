@@ -12,7 +12,8 @@ from torch import Tensor
 from ..algorithms import Method, Server, hooks_used
 from ..config import Config
 from ..data.federated import FederatedData
-from .state import State
+from .devices import SimulatedDevices
+from .state import State, first
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,11 @@ class Experiment:
     def hooks(self) -> frozenset[str]:
         """What the method overrides of algorithms/hooks.py."""
         return hooks_used(self.method)
+
+    @cached_property
+    def devices(self) -> SimulatedDevices | None:
+        """None: no time is simulated."""
+        return None if self.config.devices.profile == "none" else SimulatedDevices(self.config)
 
     @cached_property
     def samples(self) -> int:
@@ -63,6 +69,9 @@ class Experiment:
     def label_counts(self, client: int) -> Tensor | None:
         """[C] for the hooks that need them, which costs a pass over the client's labels; None for the others."""
         return self.data.label_counts(client) if self.hooks & {"logits", "local_loss"} else None
+
+    def first_state(self, initial: Tensor) -> State:
+        return first(self.config, self.method, initial, self.devices.first_clock if self.devices else None)
 
     def server(self, state: State) -> Server:
         """What the server sends in the round that follows `state`."""

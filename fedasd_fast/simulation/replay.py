@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,14 +16,17 @@ from . import state
 from .client.chain_trainer import ChainTrainer
 from .client.cohort_clients import CohortClients
 from .client.update import checked_update, train_client
-from .cohort import ClientTask, client_tasks
+from .cohort import ClientTask
 from .context import Context, build_context, named_code
 from .distributed.sharding import Shard
 from .errors import ClientError, SimulationError
 from .executors import local_executor
+from .experiment import Experiment
 from .inputs import check_inputs, own_inputs
 from .restore import check_same_settings, restore, saved_parallelism
 from .round import run_round
+from .round_plan import plan_round
+from .state import State
 from .storage import checkpoint
 from .storage.client_store import ClientStore
 from .storage.run_directory import RunDirectory
@@ -74,11 +77,10 @@ def replay(
         experiment, records = context.experiment, context.records
         assert isinstance(records, ClientStore)
         if usable:
-            rounds = range(kept[usable[0]]["state"]["round"], round)
-            involved = {task.client for r in rounds for task in client_tasks(experiment, r)}
+            involved = _involved(experiment, state.from_plain(kept[usable[0]]["state"], context.initial.device), round)
             now = restore(context, kept, usable[0], read_only=True, wanted=involved.__contains__)
         else:
-            now = state.first(config, experiment.method, context.initial)
+            now = experiment.first_state(context.initial)
             records.write_to_memory()
         executor = local_executor(context)
         repeated = round - 1 - now.round
@@ -86,7 +88,7 @@ def replay(
             with tf32(config.tf32):
                 now, _ = run_round(experiment, executor, now)
             records.mark()
-        tasks = {task.client: task for task in client_tasks(experiment, now.round)}
+        tasks = {task.client: task for task in plan_round(experiment, now).tasks}
         if client not in tasks:
             raise SimulationError(f"client {client} took no part in round {round}; those that did: {sorted(tasks)}")
         losses: list[Tensor] = []
@@ -97,6 +99,16 @@ def replay(
         except ClientError as failure:
             error = str(failure)
         return Replay([float(loss) for loss in losses], error, repeated)
+
+
+def _involved(experiment: Experiment, at: State, round: int) -> set[int]:
+    """The clients of the rounds that follow the state, up to this one."""
+    clients: set[int] = set()
+    while at.round < round:
+        plan = plan_round(experiment, at)
+        clients.update(plan.tasks.clients.tolist())
+        at = replace(at, round=at.round + 1, clock=plan.clock)
+    return clients
 
 
 def _train(context: Context, server: Server, task: ClientTask, losses: list[Tensor]) -> None:

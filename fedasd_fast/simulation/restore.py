@@ -73,6 +73,18 @@ def _check_fits(context: Context, saved: Mapping[str, Any]) -> None:
             "precision = float16, but the checkpoint has no loss scale: it was written in another precision; restore "
             "config.yaml, or start a new run"
         )
+    clock = experiment.devices.first_clock if experiment.devices else None
+    saved_clock = saved.get("clock")
+    if (clock is None) != (saved_clock is None):
+        raise SimulationError(
+            f"devices.profile = {experiment.config.devices.profile}, but the checkpoint has "
+            f"{'no' if clock else 'a'} simulated clock; restore config.yaml, or start a new run"
+        )
+    if clock and saved_clock and clock.files != saved_clock["files"]:
+        raise SimulationError(
+            f"the files of devices.profile = {experiment.config.devices.profile} or availability.pattern = "
+            f"{experiment.config.availability.pattern} changed since the run began; restore them, or start a new run"
+        )
     expected = (context.initial.dtype, experiment.tracks_all, set(experiment.method.server_state))
     if (initial.dtype, saved["all_change"] is not None, set(saved["server"])) != expected:
         raise SimulationError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,6 @@ from torch import Tensor, nn
 
 from ..config import Config
 from .client.flat_model import FlatModel
-
-
-@dataclass(frozen=True)
-class Run:
-    """What callbacks are told at the start."""
-
-    config: Config
-    out: Path | None
-    metrics: list[dict[str, Any]]  # of the rounds done before, when resumed
-    choice: str | None = None  # what executor = auto found fastest, and by how much
 
 
 @dataclass(frozen=True)
@@ -55,6 +45,10 @@ class Result:
         buffer = io.BytesIO()
         torch.save({name: self.state_dict(name) for name in self.models}, buffer)
         return buffer.getbuffer()
+
+    def copy(self) -> Result:
+        """Whose vectors may be kept or changed while the run goes on."""
+        return replace(self, models={name: vector.clone() for name, vector in self.models.items()})
 
     def _vector(self, name: str) -> Tensor:
         if name not in self.models:

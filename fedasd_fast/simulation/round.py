@@ -7,29 +7,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from ..algorithms import Method, Updates
+from ..algorithms import Updates
 from .aggregation import fixed_point
 from .client.hook_errors import vector_like
-from .cohort import client_tasks
 from .errors import SimulationError
 from .executors import Executor
 from .experiment import Experiment
+from .round_plan import plan_round
 from .state import State
-
-
-def traffic(method: Method, model: Tensor, started: int, finished: int) -> dict[str, int]:
-    """Bytes that clients receive and send in a round: whole vectors, uncompressed, without what the network adds."""
-    return {
-        "bytes_down": started * model.nbytes * (1 + method.extra_down),
-        "bytes_up": finished * model.nbytes * (1 + len(method.sent) + method.extra_up),
-    }
+from .traffic import traffic
 
 
 def run_round(experiment: Experiment, executor: Executor, state: State) -> tuple[State, dict[str, Any]]:
     server = experiment.server(state)
-    tasks = client_tasks(experiment, state.round)
+    plan = plan_round(experiment, state)
+    tasks = plan.tasks
     sums = executor.run(server, tasks)
     reports = sums.reports
     finished, steps = reports.clients, reports.column("steps")
@@ -39,11 +32,15 @@ def run_round(experiment: Experiment, executor: Executor, state: State) -> tuple
         "client_updates": len(finished),
         "steps": int(steps.sum()),
         "samples": int(reports.column("samples").sum()),
-        **traffic(experiment.method, server.model, len(tasks), len(finished)),
+        **traffic(experiment.method, server.model, len(tasks) + plan.cut, len(finished)),
     }
     if reports.errors:
         metrics["failed"] = {str(client): error for client, error in reports.errors.items()}
-    after: dict[str, Any] = {"round": state.round + 1}
+    after: dict[str, Any] = {"round": state.round + 1, "clock": plan.clock}
+    if plan.clock:
+        metrics |= {"simulated_seconds": plan.seconds, "simulated_clock": plan.clock.seconds}
+        if experiment.config.devices.deadline is not None:
+            metrics["cut_by_deadline"] = plan.cut
     if state.loss_scale:
         skipped = int(reports.column("skipped").sum())
         metrics |= {"loss_scale": state.loss_scale.scale, "steps_skipped": skipped}

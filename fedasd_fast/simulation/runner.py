@@ -6,14 +6,15 @@ import math
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from ..callbacks import Callback
+from ..callbacks import Callback, Metrics, Run
 from ..common.schema import ConfigError
 from ..presets import headline_model
 from . import state
+from .callback_notes import noting
 from .context import Context
 from .distributed.process_group import ProcessGroup, is_agreed
 from .distributed.sharding import pack_snapshots
@@ -21,7 +22,7 @@ from .errors import ClientError, Interrupted, SimulationError
 from .evaluation import right_by_class
 from .executors import create_executor
 from .label_accuracy import ClientAccuracy, class_accuracies
-from .result import Result, Run
+from .result import Result
 from .round import run_round
 from .state import State
 from .storage import checkpoint
@@ -54,11 +55,11 @@ class Runner:
         earlier = [value for row in rows if (value := row.get(f"acc_{self._headline}")) is not None]
         self._best = max(filter(math.isfinite, earlier), default=-math.inf)
         callbacks = callbacks if self._group.is_leader else ()
-        out = directory.path if directory else None
+        watchers = self._context.watchers
         try:
+            self._tell_start(watchers, rows)  # first: workers get copies of these; each rank has its own
             self._executor.start()
-            for callback in callbacks:
-                callback.on_start(Run(config, out, list(rows), self._choice))
+            self._tell_start([callback for callback in callbacks if callback not in watchers], rows)
             with tf32(config.tf32):
                 at = self._rounds(at, rows, callbacks)
         finally:
@@ -68,8 +69,25 @@ class Runner:
         if directory:
             directory.write("models.pt", result.state_dicts())
         for callback in callbacks:
-            callback.on_end(result)
+            with noting(callback, "on_end", f"after round {at.round}"):
+                callback.on_end(result)
         return result
+
+    def _tell_start(self, callbacks: Sequence[Callback], rows: list[dict[str, Any]]) -> None:
+        out = self._directory.path if self._directory else None
+        run = Run(self._experiment.config, out, cast("list[Metrics]", list(rows)), self._choice)
+        for callback in callbacks:
+            with noting(callback, "on_start", f"before round {len(rows) + 1}"):
+                callback.on_start(run)
+
+    def _tell_round(self, callbacks: Sequence[Callback], at: State, rows: list[dict[str, Any]]) -> None:
+        for callback in callbacks if "seconds_eval" in rows[-1] else ():
+            if type(callback).on_evaluate is not Callback.on_evaluate:
+                with noting(callback, "on_evaluate", f"round {at.round}"):
+                    callback.on_evaluate(self._result(at, list(rows)).copy())
+        for callback in callbacks:
+            with noting(callback, "on_round", f"round {at.round}"):
+                callback.on_round(cast(Metrics, rows[-1]))
 
     def _rounds(self, at: State, rows: list[dict[str, Any]], callbacks: Sequence[Callback]) -> State:
         """All rounds that are left; the state after the last, with its rows added to `rows`."""
@@ -84,8 +102,7 @@ class Runner:
                 rows.append(row)
                 if at.round % config.checkpoint_every == 0:
                     self._checkpoint(at)
-                for callback in callbacks:
-                    callback.on_round(row)
+                self._tell_round(callbacks, at, rows)
         except BaseException as error:
             self._executor.close()  # first: no worker may write a record that is about to be rolled back
             self._stopped(at, error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -17,12 +18,40 @@ def participants(config: Config, round: int) -> np.ndarray:
     Bernoulli sampling flips a coin for each client.  Drawing the number of heads first and then who they are has the
     same distribution, and costs nothing for the clients that are not drawn.
     """
-    rng = generator(config.seed, Stream.SAMPLING, round)
-    if config.sampling == "fixed":
-        count = max(1, int(config.participation * config.clients + 0.5))
-    else:
-        count = _heads(config.clients, config.participation, rng)
+    return _drawn(config, generator(config.seed, Stream.SAMPLING, round))
+
+
+def available_participants(
+    config: Config, round: int, attempt: int, present: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """[m] sorted ids of sampled clients that are present when the server asks for the n-th time; perhaps none.
+
+    Bernoulli sampling: of the clients that it draws those that are there.  Fixed: as many as always, of those that are
+    there; they are drawn until enough of them are, so that only a population that is mostly absent is looked at whole.
+    """
+    rng = generator(config.seed, Stream.SAMPLING, round, attempt)
+    if config.sampling == "bernoulli":
+        drawn = _drawn(config, rng)
+        there: np.ndarray = drawn[present(drawn)]
+        return there
+    count, wanted = _fixed_count(config), 0
+    while wanted < config.clients:
+        wanted = min(config.clients, 4 * (wanted or count))
+        drawn = rng.choice(config.clients, wanted, replace=False)  # in random order
+        found = drawn[present(drawn)][:count]
+        if len(found) == count:
+            break
+    return np.sort(found)
+
+
+def _drawn(config: Config, rng: np.random.Generator) -> np.ndarray:
+    fixed = config.sampling == "fixed"
+    count = _fixed_count(config) if fixed else _heads(config.clients, config.participation, rng)
     return np.sort(rng.choice(config.clients, count, replace=False, shuffle=False))
+
+
+def _fixed_count(config: Config) -> int:
+    return max(1, int(config.participation * config.clients + 0.5))
 
 
 def _heads(coins: int, chance: float, rng: np.random.Generator) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from ..common.code_trust import require_trust
 from ..common.schema import ConfigError
 from ..config import Config, from_dict
 from ..data.federated import Dataset, FederatedData
-from . import state
+from .callback_notes import watches_clients
 from .context import Context, Parallelism, build_context, load_data, named_code
 from .distributed.process_group import (
     NOT_STARTED,
@@ -64,18 +65,21 @@ def simulate(
     with own_process_state(), process_group(config.executor) as group:
         group.check_settings(config)
         if config.out is None:
-            context, choice = _prepare(config, inputs, Shard(None, group.rank, group.world))
-            return Runner(context, None, group, choice).run(callbacks, _first_state(context), [])
+            context, choice = _prepare(config, inputs, callbacks, Shard(None, group.rank, group.world))
+            return Runner(context, None, group, choice).run(
+                callbacks, context.experiment.first_state(context.initial), []
+            )
         directory, stop = _run_directory(Path(config.out), group), StopRequests()
         restarted = max(group.gather(restart_count())) > 0  # by torchrun, after a rank was lost
         if restarted and group.from_leader(directory.holds_a_run):
             return _continue(directory, config, inputs, callbacks, group)
         group.from_leader(directory.refuse_a_run)
-        context, choice = _prepare(config, inputs, Shard(directory.clients, group.rank, group.world), stop)
+        context, choice = _prepare(config, inputs, callbacks, Shard(directory.clients, group.rank, group.world), stop)
         runner = Runner(context, directory, group, choice)  # before anything is written: it may refuse the run
+        first = context.experiment.first_state(context.initial)
         with directory, stop:
             group.from_leader(lambda: directory.begin(context.experiment.config, context.training))
-            return runner.run(callbacks, _first_state(context), [])
+            return runner.run(callbacks, first, [])
 
 
 def resume(
@@ -129,8 +133,10 @@ def _continue(
             check_same_settings(config, kept[0]["config"])
         parallelism = saved_parallelism(kept[0]) if kept else None
         shard = Shard(directory.clients, group.rank, group.world)
-        context, choice = _prepare(config, inputs, shard, stop, parallelism)
-        at = restore(context, kept) if kept else _first_state(context)  # without: it died before the first checkpoint
+        context, choice = _prepare(config, inputs, callbacks, shard, stop, parallelism)
+        at = (
+            restore(context, kept) if kept else context.experiment.first_state(context.initial)
+        )  # without: it died before the first checkpoint
         config = context.experiment.config
         if at.round > config.rounds:
             raise SimulationError(f"rounds = {config.rounds}, but {at.round} are done; set rounds to that or more")
@@ -151,13 +157,16 @@ def _configuration(given: Config | Mapping[str, Any], data: FederatedData | Data
 def _prepare(
     config: Config,
     inputs: Inputs,
+    callbacks: Sequence[Callback],
     shard: Shard,
     stop: Callable[[], bool] = lambda: False,
     parallelism: Parallelism | None = None,
 ) -> tuple[Context, str | None]:
     """The context of the run, which fits this machine, and what executor = auto chose."""
     data = load_data(config, inputs)
-    context = build_context(config, inputs, data=data, shard=shard, stop=stop, parallelism=parallelism)
+    watchers = tuple(filter(watches_clients, callbacks))
+    build = partial(build_context, data=data, shard=shard, stop=stop, parallelism=parallelism, watchers=watchers)
+    context = build(config, inputs)
     check_resources(context)
     check_precision(config.precision, context.initial.device)
     if (slow := slow_precision(context)) is not None:
@@ -170,11 +179,7 @@ def _prepare(
     if parallelism:  # of a run that is continued: only the executor may change
         chosen = config.replace(executor=chosen.executor)
     # Anew, so that nothing of the trial is left and nothing holds the configuration from before.
-    return build_context(chosen, inputs, data=data, shard=shard, stop=stop, parallelism=parallelism), choice
-
-
-def _first_state(context: Context) -> state.State:
-    return state.first(context.experiment.config, context.experiment.method, context.initial)
+    return build(chosen, inputs), choice
 
 
 def _run_directory(path: Path, group: ProcessGroup) -> RunDirectory:

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..algorithms import Method
 from ..config import Config
 from .aggregation import fixed_point
+from .devices import SimulatedClock
 from .loss_scale import LossScale
 
 
@@ -24,6 +25,7 @@ class State:
     all_change: Tensor | None  # [P] fixed point: mean over all clients of (last upload - initial); None: not tracked
     server: dict[str, Tensor]  # the method's own vectors, float64 [P]
     loss_scale: LossScale | None = None  # of precision = float16
+    clock: SimulatedClock | None = None  # of simulated devices
 
     def model(self, name: str) -> Tensor:
         """all, sel or cloud as a vector [P]."""
@@ -34,7 +36,10 @@ class State:
         return (self.initial.double() + fixed_point.to_float(self.all_change)).to(self.initial.dtype)
 
 
-def first(config: Config, method: Method, initial: Tensor) -> State:
+_PARTS = {"loss_scale": LossScale, "clock": SimulatedClock}  # which not every run has
+
+
+def first(config: Config, method: Method, initial: Tensor, clock: SimulatedClock | None = None) -> State:
     device = initial.device
     return State(
         round=0,
@@ -44,14 +49,15 @@ def first(config: Config, method: Method, initial: Tensor) -> State:
         all_change=fixed_point.zeros(len(initial), device) if "all" in config.eval_models else None,
         server={name: torch.zeros(len(initial), dtype=torch.float64, device=device) for name in method.server_state},
         loss_scale=LossScale() if config.precision == "float16" else None,
+        clock=clock,
     )
 
 
 def to_plain(state: State) -> dict[str, Any]:
     """Tensors, numbers and mappings only: what torch.load(weights_only=True) accepts."""
     values = dict(vars(state))
-    scale: LossScale | None = values.pop("loss_scale")
-    return values | ({"loss_scale": dict(vars(scale))} if scale else {})
+    parts = {name: values.pop(name) for name in _PARTS}
+    return values | {name: dict(vars(part)) for name, part in parts.items() if part}
 
 
 def from_plain(values: Mapping[str, Any], device: torch.device) -> State:
@@ -61,6 +67,4 @@ def from_plain(values: Mapping[str, Any], device: torch.device) -> State:
         return x.to(device) if isinstance(x, Tensor) else x
 
     state = {name: move(x) for name, x in values.items()}
-    if scale := state.pop("loss_scale", None):
-        state["loss_scale"] = LossScale(**scale)
-    return State(**state)
+    return State(**{name: _PARTS[name](**value) if name in _PARTS else value for name, value in state.items()})

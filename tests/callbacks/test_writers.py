@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from fedasd_fast.callbacks import TensorBoard, WandB
-from fedasd_fast.callbacks.base import Callback, numeric_metrics
+from fedasd_fast.callbacks import Callback, MLflow, Run, TensorBoard, WandB
+from fedasd_fast.callbacks.metrics import numeric_metrics
 from fedasd_fast.cli.main import main
 from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.config import Config
@@ -41,7 +41,7 @@ def module(**content: Any) -> Any:
 
 
 def feed_rounds(callback: Callback, out: Path | None) -> None:
-    callback.on_start(SimpleNamespace(config=Config(name="demo"), out=out))
+    callback.on_start(Run(Config(name="demo"), out, []))
     callback.on_round(dict(METRICS))
     callback.on_end(None)
 
@@ -115,7 +115,7 @@ def test_without_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("callback", "package"), [(TensorBoard, "torch.utils.tensorboard"), (WandB, "wandb")], ids=["tensorboard", "wandb"]
+    ("callback", "package"), [(TensorBoard, "torch.utils.tensorboard"), (WandB, "wandb"), (MLflow, "mlflow")]
 )
 def test_a_missing_package_is_named_before_the_run(
     callback: type[Callback], package: str, monkeypatch: pytest.MonkeyPatch

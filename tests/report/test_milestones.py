@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fedasd_fast.report.milestones import Best, best_evaluation, milestones_section, rounds_to, target_accuracy
 from fedasd_fast.report.run_group import RunGroup
 
@@ -27,9 +29,23 @@ def test_the_target_is_stated_and_seeds_stand_side_by_side() -> None:
     assert target_accuracy(experiment) == 54.0  # 90 % of 60.004, to the decimals that are shown
     text = milestones_section(experiment)
     assert "The target, 54.00 %, is 90% of the best final accuracy (cloud) among these runs" in text
-    assert "<td>50.00 ± 0.00</td><td>10, 10</td><td>not yet, not yet</td>" in text
+    assert "<td>50.00 ± 0.00</td><td>10, 10</td><td>not yet, not yet</td><td>not yet, not yet</td>" in text
     assert "<td>60.00</td><td>10</td><td>2</td>" in text
+    assert "simulated" not in text
 
 
 def test_without_an_evaluation_there_is_no_such_section() -> None:
     assert milestones_section(RunGroup("", [synthetic_run()])) == ""
+
+
+def test_a_target_that_is_set_with_bytes_and_simulated_time() -> None:
+    found = synthetic_run(accuracies={2: 40.0, 5: 61.0, 8: 50.0}, target_accuracy=0.6)
+    rows = [
+        {**row, "bytes_up": 1000, "bytes_down": 2000, "simulated_clock": 90.0 * row["round"]} for row in found.metrics
+    ]
+    run = replace(found, metrics=rows)
+    text = milestones_section(RunGroup("", [run]))
+    assert "The target, 60.00 %, is the setting target_accuracy (cloud)." in text
+    assert '<th scope="col">simulated time to 60.00 %</th>' in text
+    assert "<td>61.00</td><td>5</td><td>5</td><td>5.0 KB up, 10.0 KB down</td><td>8 min</td>" in text
+    assert "(cloud) among these runs" in milestones_section(RunGroup("", [run, synthetic_run("B", {2: 40.0})]))

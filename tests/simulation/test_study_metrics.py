@@ -81,6 +81,10 @@ def test_the_best_models_are_kept_through_an_interruption(tmp_path: Path) -> Non
     parts = small_config(out=str(tmp_path / "parts"), keep_best=True, rounds=3, **BY_LABEL)
     simulate(parts)
     resumed = resume(tmp_path / "parts", {"rounds": 7})
+    last = resumed.metrics[-1]
+    over = f"{last['client_acc_mean_cloud']:.2f} % on average over their labels, "
+    worst = f"worst tenth {last['client_acc_worst_tenth_cloud']:.2f} %"
+    assert f"  clients   cloud {over}{worst}" in summary(read_run(tmp_path / "parts"), None)
     assert without_times(resumed.metrics) == without_times(whole.metrics)
     for name in ("whole", "parts"):
         kept = torch.load(tmp_path / name / "best.pt", weights_only=True)["cloud"]

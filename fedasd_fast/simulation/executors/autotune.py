@@ -32,7 +32,7 @@ from ..system.shared_memory import SharedMemory
 from ..system.threads import worth_threads
 from .first_samples import FirstSamples
 from .local import local_executor
-from .processes import pickled_inputs
+from .processes import pickled_inputs, pickled_watchers
 
 _log = logging.getLogger(__name__)
 _TIMING_SECONDS = 0.4  # for one candidate, unless a single client takes longer
@@ -192,9 +192,10 @@ def _workers(context: Context, threads: int) -> int:
     try:
         check_that_workers_can_start()
         inputs = pickled_inputs(context.inputs, SharedMemory())
+        watchers = pickled_watchers(context.watchers)
     except ConfigError:
         return 1
-    if needs_main(inputs):  # which would run the user's script again, if it has no guard
+    if needs_main(inputs) or needs_main(watchers):  # which would run the user's script again, if it has no guard
         return 1
     return worker_count(config, context.initial.device, threads)
 
@@ -206,7 +207,7 @@ class _Stopwatch:
         experiment = context.experiment
         assert isinstance(context.records, ClientStore)
         self._records = context.records.empty_copy(None)
-        self._context = replace(context, records=self._records)
+        self._context = replace(context, records=self._records, watchers=())
         self._server = experiment.server(state.first(experiment.config, experiment.method, context.initial))
         rounds = [client_tasks(experiment, round) for round in range(_SAMPLED_ROUNDS)]
         largest = max(rounds, key=len)

@@ -15,12 +15,14 @@ from ..errors import ClientError
 from ..system.threads import threads
 from .aggregator import Aggregator
 from .base import Executor
+from .client_watch import ClientWatch
 
 
 class InProcessExecutor(Executor):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._aggregator = Aggregator(context.experiment, context.records, context.initial)
+        self._watch = ClientWatch(context.watchers)
 
     @abstractmethod
     def train_group(self, server: Server, group: Sequence[ClientTask], sums: Sums) -> None:
@@ -39,6 +41,7 @@ class InProcessExecutor(Executor):
         with self.dropping(task, sums):
             update = train_client(self.context.trainer, self.context.records, server, task)
             self._aggregator.add(sums, server, task, update)
+            self._watch.tell(server, task, update.run)
 
     @contextmanager
     def dropping(self, task: ClientTask, sums: Sums) -> Iterator[None]:

@@ -6,11 +6,13 @@ in the queue, so that workers finish together.  Each worker has its own sums, in
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 
 from torch import Tensor
 
 from ...algorithms import Server
+from ...callbacks import Callback
 from ...common.schema import ConfigError
 from ..aggregation.reports import ClientReports
 from ..aggregation.sums import Sums
@@ -36,6 +38,7 @@ class ProcessesExecutor(Executor):
         with start_errors(context.workers):
             self._large_tensors = SharedMemory()
         self._inputs = pickled_inputs(context.inputs, self._large_tensors)
+        pickled_watchers(context.watchers)  # so that a run whose workers cannot have them does not begin
         self.workers = context.workers
         self._pool: WorkerPool | None = None
 
@@ -46,6 +49,7 @@ class ProcessesExecutor(Executor):
 
     def _start(self) -> None:
         context, initial = self.context, self.context.initial
+        watchers = pickled_watchers(context.watchers)  # with what their on_start has set
         states = context.experiment.method.server_state
         self._buffers = SharedBuffers(len(initial), initial.dtype, states, context.sum_layout.rows, self.workers)
         self._buffers.initial.copy_(initial)
@@ -57,6 +61,7 @@ class ProcessesExecutor(Executor):
             context.parallelism,
             self._buffers,
             self._records.for_workers(),
+            watchers,
         )
         self._pool = WorkerPool(
             self.workers,
@@ -64,7 +69,7 @@ class ProcessesExecutor(Executor):
             (setup,),
             lambda n: int(self._buffers.current[n]),
             context.trainer.stop,
-            import_main=needs_main(self._inputs),
+            import_main=needs_main(self._inputs) or needs_main(watchers),
         )
 
     def run(self, server: Server, tasks: Sequence[ClientTask]) -> Sums:
@@ -152,3 +157,16 @@ def pickled_inputs(inputs: Inputs, large_tensors: SharedMemory) -> bytes:
             "executor = processes sends your data and model to its workers by pickle, which cannot be done with them: "
             f"{error}; define their classes and functions at the top of a module, or use executor = serial"
         ) from error
+
+
+def pickled_watchers(callbacks: Sequence[Callback]) -> bytes:
+    for callback in callbacks:
+        try:
+            pickle.dumps(callback)
+        except Exception as error:
+            raise ConfigError(
+                "executor = processes sends callbacks with on_client to its workers by pickle, which cannot be done "
+                f"with {type(callback).__name__}: {error}; define its class at the top of a module and open files and "
+                "the like in on_client, or use executor = serial or stacked"
+            ) from error
+    return pickle.dumps(tuple(callbacks))

@@ -54,12 +54,15 @@ class StackedExecutor(InProcessExecutor):
         if _all_usable(server, run, states if models is None else {**states, "contribution": models}):
             scratch = self._trainer.scratch(len(group))
             self._aggregator.add_stacked(sums, server, tasks, clients, run, states, scratch, models)
+            for k, task in enumerate(group) if self._watch else ():
+                self._watch.tell(server, task, run.client(k))
             return
         for k, task in enumerate(group):
             with self.dropping(task, sums):
                 record = self.context.records.read(task.client)
                 update = checked_update(experiment, server, clients[k], record, run.client(k))
                 self._aggregator.add(sums, server, task, update)
+                self._watch.tell(server, task, update.run)
 
 
 def _finish(

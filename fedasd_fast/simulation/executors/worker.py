@@ -37,6 +37,7 @@ class WorkerSetup:
     parallelism: Parallelism
     buffers: SharedBuffers
     records: WorkerStore
+    watchers: bytes  # callbacks with on_client, pickled
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ class _Worker:
             torch.cuda.set_device(number % torch.cuda.device_count())
         inputs: Inputs = loads(setup.inputs, setup.large_tensors)
         context = build_context(setup.config, inputs, records=self._records, parallelism=setup.parallelism)
+        context = replace(context, watchers=pickle.loads(setup.watchers))
         self._context = replace(context, initial=self._buffers.initial.to(context.initial.device))
         self._executor = local_executor(self._context)
 

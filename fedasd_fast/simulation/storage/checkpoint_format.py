@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 _STATE = {"round", "initial", "cloud", "sel", "all_change", "server"}
-_OPTIONAL_STATE = {"loss_scale"}  # of runs in float16
+_OPTIONAL_STATE = {"loss_scale", "clock"}  # of runs in float16, of runs with simulated devices
 _MAX_THREADS, _MAX_AT_ONCE = 4096, 1 << 20
 _MAX_CONFIG = 1 << 20  # characters
 
@@ -72,6 +72,16 @@ def _check_state(state: Any, round: int) -> None:
         _require(fits and vector.dtype == torch.float64, f"the server's {name!r:.60} is no vector like 'initial'")
     if "loss_scale" in state:
         _check_loss_scale(state["loss_scale"])
+    if "clock" in state:
+        _check_clock(state["clock"])
+
+
+def _check_clock(saved: Any) -> None:
+    _require(isinstance(saved, dict) and saved.keys() == {"seconds", "files"}, "'clock' is no simulated clock")
+    seconds, files = saved["seconds"], saved["files"]
+    right = type(seconds) is float and math.isfinite(seconds) and seconds >= 0
+    _require(right, f"the simulated clock is at {seconds!r:.60}")
+    _require(isinstance(files, str) and len(files) <= 100, "the simulated clock has no checksum of files")
 
 
 def _check_loss_scale(saved: Any) -> None:
