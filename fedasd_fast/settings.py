@@ -66,6 +66,7 @@ class Settings:
     model_args: dict[str, Any] = field(default_factory=dict)
     method: str = "fedavg"
     method_args: dict[str, Any] = field(default_factory=dict)
+    norm_statistics: Literal["refuse", "average", "local"] = "refuse"  # of BatchNorm; local: FedBN
     partition: str = "dirichlet_0.3"
     size_sigma: float = 0.0  # client sizes are log-normal with this sigma; 0: all equal
     clients: int = 500  # 0: as many as the data have

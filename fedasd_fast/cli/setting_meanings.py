@@ -20,6 +20,8 @@ MEANINGS = {
     "fednova, fedexp, fedcm, fedinit, feddc, fedgkd, fedgmt, fedlesam, fedsmoo, fedsol, fedlc, fedrs, moon, or "
     "package.module:Class, each with an optional +asd.",
     "method_args": "Options of the method, as in method_args.mu=0.01.",
+    "norm_statistics": "Running statistics of BatchNorm: refuse, average (over clients), or local (FedBN: BatchNorm "
+    "stays with the client).",
     "partition": "How samples are spread over clients: dirichlet_<delta>, iid, shards_<n>, or natural (by user).",
     "size_sigma": "Client sizes are log-normal with this sigma; 0: all equal.",
     "clients": "Number of clients; 0: as many as the data have, where they are already divided.",

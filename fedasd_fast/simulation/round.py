@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..algorithms import Method, Updates
+from ..algorithms import Updates
 from .aggregation import fixed_point
 from .client.hook_errors import vector_like
 from .cohort import client_tasks
@@ -19,11 +19,12 @@ from .experiment import Experiment
 from .state import State
 
 
-def traffic(method: Method, model: Tensor, started: int, finished: int) -> dict[str, int]:
+def traffic(experiment: Experiment, model: Tensor, started: int, finished: int) -> dict[str, int]:
     """Bytes that clients receive and send in a round: whole vectors, uncompressed, without what the network adds."""
+    method, each = experiment.method, experiment.layout.exchanged(len(model)) * model.element_size()
     return {
-        "bytes_down": started * model.nbytes * (1 + method.extra_down),
-        "bytes_up": finished * model.nbytes * (1 + len(method.sent) + method.extra_up),
+        "bytes_down": started * each * (1 + method.extra_down),
+        "bytes_up": finished * each * (1 + len(method.sent) + method.extra_up),
     }
 
 
@@ -39,7 +40,7 @@ def run_round(experiment: Experiment, executor: Executor, state: State) -> tuple
         "client_updates": len(finished),
         "steps": int(steps.sum()),
         "samples": int(reports.column("samples").sum()),
-        **traffic(experiment.method, server.model, len(tasks), len(finished)),
+        **traffic(experiment, state.cloud, len(tasks), len(finished)),
     }
     if reports.errors:
         metrics["failed"] = {str(client): error for client, error in reports.errors.items()}
@@ -55,8 +56,9 @@ def run_round(experiment: Experiment, executor: Executor, state: State) -> tuple
         return replace(state, **after), metrics
     metrics["loss"] = float(np.average(reports.column("loss"), weights=steps))
     metrics["client_distance"] = float(reports.column("distance").mean())
-    mean = fixed_point.to_float(sums.mean) / weight
-    change = {name: fixed_point.to_float(total) for name, total in sums.change.items()}
+    whole_mean, layout = fixed_point.to_float(sums.mean) / weight, experiment.layout
+    mean = layout.trained(whole_mean)
+    change = {name: fixed_point.to_float(layout.trained(total)) for name, total in sums.change.items()}
     for name in experiment.method.sent:
         change[name] /= weight
     order = np.argsort(tasks.clients)
@@ -74,6 +76,9 @@ def run_round(experiment: Experiment, executor: Executor, state: State) -> tuple
         raise SimulationError(
             f"{name}.combine failed in round {state.round + 1}: {type(error).__name__}: {error}"
         ) from error
-    cloud, sel = cloud.to(state.cloud.dtype), mean.to(state.cloud.dtype)
-    metrics["drift"] = float(torch.linalg.vector_norm(cloud - state.cloud))
+    # Statistics are averaged whatever the method is, and so is what stays with clients: for evaluation only.
+    cloud = layout.personal(layout.whole(cloud, layout.statistics(whole_mean)), whole_mean)
+    cloud, sel = cloud.to(state.cloud.dtype), whole_mean.to(state.cloud.dtype)
+    metrics["drift"] = float(torch.linalg.vector_norm(layout.shared(cloud - state.cloud)))
+    kept = {name: layout.whole(vector) for name, vector in kept.items()}
     return replace(state, **after, cloud=cloud, sel=sel, server=kept), metrics

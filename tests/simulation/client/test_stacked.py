@@ -96,7 +96,7 @@ def test_groups_are_a_function_of_the_tasks(at_once: int) -> None:
 def test_groups_fit_a_cache(parameters: int, most: int) -> None:
     vector = torch.empty(parameters, device="meta")
     model: Any = type("Model", (), {"vector": vector, "__len__": lambda self: parameters})()
-    data: Any = SimpleNamespace(sizes=torch.arange(1, 8), input_shape=(6,), positions=None)
+    data: Any = SimpleNamespace(sizes=torch.arange(1, 8), input_shape=(6,), positions=None, num_classes=5)
     assert clients_that_fit(model, data) == most
 
 
@@ -266,7 +266,7 @@ def test_an_exception_is_pinned_to_its_client() -> None:
 def test_networks_that_cannot_be_stacked_are_refused() -> None:
     shared = nn.Linear(6, 6)
     for layers, reason in (
-        ([nn.Linear(6, 5), nn.Dropout(0.5)], r"layer 1 \(Dropout\) draws.*executor = serial"),
+        ([nn.Linear(6, 5), nn.AlphaDropout(0.5)], r"layer 1 \(AlphaDropout\) draws.*executor = serial"),
         (
             [shared, nn.Tanh(), shared, nn.Linear(6, 5)],
             r"layers 0 and 2 are one and the same Linear.*executor = serial",
