@@ -85,6 +85,7 @@ class Settings:
     eval_batch_size: int = 500
     class_accuracy: bool = False  # also of each class
     client_accuracy: bool = False  # also over the clients' own label distributions
+    client_test_accuracy: bool = False  # also on the clients' own test data
     target_accuracy: float | None = None  # a fraction
     stop_at_target: bool = False
     keep_best: bool = False  # the models of the best round, in the run directory

@@ -56,6 +56,7 @@ MEANINGS = {
     "eval_batch_size": "Samples that are evaluated at a time.",
     "class_accuracy": "Whether evaluations also give the accuracy of each class.",
     "client_accuracy": "Whether evaluations also give the accuracy over the clients' own label distributions.",
+    "client_test_accuracy": "Evaluations also give the accuracy on the clients' own test data.",
     "target_accuracy": "A fraction, as 0.6: the summary tells the rounds and bytes until it was reached.",
     "stop_at_target": "Whether the run ends when an evaluation reaches target_accuracy.",
     "keep_best": "Whether the models of the best evaluated round are kept, in best.pt in the run directory.",

@@ -8,9 +8,10 @@ from typing import Any
 
 from torch import nn
 
+from ..common.imported import keywords
 from ..common.schema import ConfigError, convert, nearest
 from . import char_lstm, char_transformer, convnet, mlp, resnet, vit
-from .custom import build_imported, keywords
+from .custom import build_imported
 from .norm_statistics import check_buffers
 
 __all__ = ["build", "names"]

@@ -39,7 +39,8 @@ def test_clients_are_files_and_characters_are_numbered_in_their_order(tmp_path: 
 
 
 def test_speakers_of_a_play() -> None:
-    play = "A prologue.\nKING HENRY V:\nOnce more\n\nunto the breach\nNym: Pray thee: stay\nit is so: he said\nNym:\n  Go\n"
+    play = "A prologue.\nKING HENRY V:\nOnce more\n\nunto the breach\n"
+    play += "Nym: Pray thee: stay\nit is so: he said\nNym:\n  Go\n"
     assert list(_spoken_lines(play)) == [
         ("KING HENRY V", "Once more"), ("KING HENRY V", "unto the breach"), ("Nym", "Pray thee: stay"),
         ("Nym", "it is so: he said"), ("Nym", "  Go"),
@@ -104,7 +105,7 @@ def test_settings_and_partitions(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"test_fraction = 1.0; expected a fraction in \(0, 1\)"):
         load_dataset("text", tmp_path, path="a.txt", test_fraction=1.0)
     given = {"dataset": "text", "dataset_args": {"path": str(tmp_path / "a.txt"), "sequence_length": 5}, "clients": 4}
-    with pytest.raises(ConfigError, match=r"partition = dirichlet_0.3, but text has sequences.*natural or iid"):
+    with pytest.raises(ConfigError, match=r"partition = dirichlet_0.3, but text has sequences.*natural .with users. or iid"):
         federate(from_dict(given))
     data = federate(from_dict({**given, "partition": "iid"}))
     assert data.sizes.tolist() == [4, 4, 4, 4]

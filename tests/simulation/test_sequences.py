@@ -137,7 +137,7 @@ def test_label_counts_are_of_valid_positions() -> None:
 
 def test_torchs_lstm_trains_one_by_one_and_says_why() -> None:
     data = sequences()
-    with pytest.raises(ConfigError, match=r"layer lstm \\(LSTM\\) has no vectorised form in torch.*executor = serial"):
+    with pytest.raises(ConfigError, match=r"layer lstm \(LSTM\) has no vectorised form in torch.*executor = serial"):
         fa.simulate(config(data, executor="stacked"), data=data, model=TorchLSTM())
     from fedasd_fast.simulation.inputs import Inputs
 
