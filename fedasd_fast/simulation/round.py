@@ -57,7 +57,7 @@ def run_round(experiment: Experiment, executor: Executor, state: State) -> tuple
     metrics["loss"] = float(np.average(reports.column("loss"), weights=steps))
     metrics["client_distance"] = float(reports.column("distance").mean())
     whole_mean, layout = fixed_point.to_float(sums.mean) / weight, experiment.layout
-    mean = layout.trained(whole_mean)
+    mean = layout.personal(layout.trained(whole_mean), server.model.double())  # what is not sent has not moved
     change = {name: fixed_point.to_float(layout.trained(total)) for name, total in sums.change.items()}
     for name in experiment.method.sent:
         change[name] /= weight
@@ -79,6 +79,6 @@ def run_round(experiment: Experiment, executor: Executor, state: State) -> tuple
     # Statistics are averaged whatever the method is, and so is what stays with clients: for evaluation only.
     cloud = layout.personal(layout.whole(cloud, layout.statistics(whole_mean)), whole_mean)
     cloud, sel = cloud.to(state.cloud.dtype), whole_mean.to(state.cloud.dtype)
-    metrics["drift"] = float(torch.linalg.vector_norm(layout.shared(cloud - state.cloud)))
-    kept = {name: layout.whole(vector) for name, vector in kept.items()}
+    metrics["drift"] = float(torch.linalg.vector_norm(layout.shared(layout.trained(cloud - state.cloud))))
+    kept = {name: layout.whole(layout.shared(vector)) for name, vector in kept.items()}
     return replace(state, **after, cloud=cloud, sel=sel, server=kept), metrics

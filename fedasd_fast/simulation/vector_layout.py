@@ -33,14 +33,16 @@ class VectorLayout:
             statistics = parameters.new_zeros(*parameters.shape[:-1], self.statistics_size)
         return torch.cat([parameters, statistics.to(parameters.dtype)], dim=-1)
 
-    def shared(self, vectors: Tensor) -> Tensor:
-        """The parameters [.., P] of whole vectors [.., N], with zeros for those that stay with clients."""
-        parameters = self.trained(vectors)
+    def shared(self, parameters: Tensor) -> Tensor:
+        """Parameters [.., P] with zeros for those that stay with clients."""
         return parameters if self.local is None else parameters.masked_fill(self.trained(self.local), 0.0)
 
     def personal(self, common: Tensor, own: Tensor) -> Tensor:
-        """[.., N] with the clients' own values of what stays with them."""
-        return common if self.local is None else torch.where(self.local, own, common)
+        """Vectors [.., N], or parameters [.., P], with the clients' own values of what stays with them."""
+        if self.local is None:
+            return common
+        whole = common.shape[-1] == len(self.local)
+        return torch.where(self.local if whole else self.trained(self.local), own, common)
 
     def exchanged(self, size: int) -> int:
         """How many of the N entries of a vector are sent."""

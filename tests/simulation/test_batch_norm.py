@@ -18,7 +18,7 @@ from fedasd_fast.simulation import ClientError, Replay, SimulationError, replay,
 from fedasd_fast.simulation.client import cuda_graph
 from fedasd_fast.simulation.client.trainer import Trainer
 from fedasd_fast.simulation.executors.stacked import StackedExecutor
-from tests.algorithms.problem import CLASSES, FEATURES, SIZES, settings, skewed
+from tests.algorithms.problem import CLASSES, FEATURES, SIZES, advance, prepare, settings, skewed
 from tests.simulation import rank_processes as ranks
 from tests.simulation.small_runs import assert_same, bits, contents, small_config, without_times
 
@@ -129,6 +129,26 @@ def test_stacked_clients_are_as_those_trained_alone(method: str, mode: str, monk
     for name, vector in alone.models.items():
         assert torch.allclose(vector, stacked.models[name], rtol=0, atol=1e-11), name
     assert not torch.equal(alone.models["cloud"], alone.models["all"])
+
+
+@pytest.mark.parametrize("executor", ["serial", "stacked"])
+@pytest.mark.parametrize("method", ["scaffold", "fedcm", "fedadam", "fedinit", "feddc"])
+def test_what_methods_keep_is_zero_where_norms_are_local(method: str, executor: str) -> None:
+    config = settings(method=method, norm_statistics="local", executor=executor, rounds=3, batch_size=4, seed=1)
+    context = prepare(config, skewed((8, 6, 10, 4, 6)), normed())
+    at, _ = advance(context)
+    local = context.experiment.layout.local
+    assert local is not None
+    assert int(local.sum()) == 4 * FEATURES
+    kept = dict(at.server)
+    for k in range(5):
+        if record := context.records.read(k):
+            kept |= {f"{k} {name}": vector for name, vector in record.items() if name != "upload"}
+            assert not torch.equal(record["upload"][local], context.initial[local])
+    assert kept
+    for name, vector in kept.items():
+        assert not vector[local].any(), name
+        assert vector.any(), name
 
 
 @pytest.mark.parametrize("teacher", ["cache", "recompute"])

@@ -44,7 +44,8 @@ class LocalLoss:
             vectors = self._method.frozen_models(server, client)
             # Running statistics are the server's: a method keeps parameters only.
             common = {} if server.statistics is None else self._model.statistics_views(server.statistics)
-            frozen = {name: self._model.views(v.to(self._model.vector)) for name, v in vectors.items()}
+            own = {name: self._model.layout.personal(v.to(server.model), server.model) for name, v in vectors.items()}
+            frozen = {name: self._model.views(v) for name, v in own.items()}
             self._frozen = {name: {**views, **common} for name, views in frozen.items()}
         self._client = client
 

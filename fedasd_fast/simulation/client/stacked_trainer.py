@@ -137,9 +137,7 @@ class _GroupRun:
         mask = send(torch.from_numpy(active), self._targets.device).flatten(0, 1).T
         seen, layout = samples.epochs * samples.sizes, trainer.experiment.layout
         change = torch.sub(self._stack.vector, self._server.model, out=self._stack.gradient)
-        if layout.local is not None:
-            change.masked_fill_(layout.trained(layout.local), 0.0)
-        distances = torch.linalg.vector_norm(change, dim=1)
+        distances = torch.linalg.vector_norm(layout.shared(change), dim=1)
         return StackedRun(
             self._stack.whole, torch.stack(losses, 1), mask, seen, distances, self._step.skipped, self._duals()
         )

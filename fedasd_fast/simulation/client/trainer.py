@@ -67,7 +67,7 @@ class Trainer:
         if self._teacher is None or self._teacher[0] is not server:
             with calling(method, "teacher"):
                 found = method.teacher(server)
-                self._teacher = server, None if found is None else vector_like(found, server.model, "what it returned")
+                self._teacher = server, None if found is None else self._own(found, server)
         return self._teacher[1]
 
     def start(self, server: Server, client: Client) -> Tensor:
@@ -75,7 +75,11 @@ class Trainer:
         if "start" not in self.experiment.hooks:
             return server.model
         with calling(self.experiment.method, "start"):
-            return vector_like(self.experiment.method.start(server, client), server.model, "what it returned")
+            return self._own(self.experiment.method.start(server, client), server)
+
+    def _own(self, found: Tensor, server: Server) -> Tensor:
+        """What a hook returned, [P], with the client's own values of what stays with it."""
+        return self.experiment.layout.personal(vector_like(found, server.model, "what it returned"), server.model)
 
     def train(
         self, server: Server, client: Client, correction: Correction, epochs: int, losses: list[Tensor]

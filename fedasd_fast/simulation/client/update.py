@@ -101,7 +101,7 @@ def finish(experiment: Experiment, server: Server, client: Client, run: LocalRun
         missing = [name for name in names if name not in state]
         if missing:
             raise KeyError(f"{', '.join(missing)} not in what it returned")
-        return {name: vector_like(state[name], end, name) for name in names}
+        return {name: experiment.layout.shared(vector_like(state[name], end, name)) for name in names}
 
 
 def contribution(experiment: Experiment, server: Server, client: Client, run: LocalRun, steps: int) -> Tensor:
@@ -112,4 +112,4 @@ def contribution(experiment: Experiment, server: Server, client: Client, run: Lo
     end = layout.trained(run.end)
     with calling(experiment.method, "contribution"):
         sent = vector_like(experiment.method.contribution(server, client, end, steps), end, "what it returned")
-    return layout.whole(sent, layout.statistics(run.end))
+    return layout.whole(layout.personal(sent, end), layout.statistics(run.end))

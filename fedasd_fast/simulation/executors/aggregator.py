@@ -35,7 +35,7 @@ class Aggregator:
                 fixed_point.accumulate(sums.all_change, before - self._initial, -part)
         kept = {name: layout.whole(vector) for name, vector in update.state.items()}
         self._records.write(k, {**kept, "upload": run.end})
-        distance = float(torch.linalg.vector_norm(layout.shared(run.end - self._experiment.sent(server))))
+        distance = float(torch.linalg.vector_norm(layout.shared(layout.trained(run.end) - server.model)))
         loss = float(run.losses.double().mean())
         sums.reports.add(k, len(run.losses), run.samples, loss, distance, run.skipped)
 
