@@ -68,7 +68,7 @@ class Config(Settings):
 
     def named_code(self, given: Mapping[str, Any] | None = None) -> dict[str, str]:
         """Import paths (`package.module:Class`) by setting, without those that the caller himself gave."""
-        named = {"model": self.model, "method": self.base_method}
+        named = {"dataset": self.dataset, "model": self.model, "method": self.base_method}
         own = {key: str((given or {}).get(key)).removesuffix("+asd") for key in named}
         return {key: path for key, path in named.items() if ":" in path and path != own[key]}
 
@@ -140,7 +140,8 @@ def from_dict(values: Mapping[str, Any]) -> Config:
 # What settings mean that a saved configuration lacks because they came after the first version.
 BEFORE = {"random_streams": 1, "client_op": False, "precision": "float32", "tf32": None, "class_accuracy": False,
           "client_accuracy": False, "target_accuracy": None, "stop_at_target": False, "keep_best": False,
-          "devices": Devices(), "availability": Availability()}  # fmt: skip
+          "devices": Devices(), "availability": Availability(), "client_test_accuracy": False,
+          "norm_statistics": "refuse"}  # fmt: skip
 
 
 def from_saved(values: Mapping[str, Any]) -> Config:

@@ -91,6 +91,7 @@ class Settings:
     model_args: dict[str, Any] = field(default_factory=dict)
     method: str = "fedavg"
     method_args: dict[str, Any] = field(default_factory=dict)
+    norm_statistics: Literal["refuse", "average", "local"] = "refuse"  # of BatchNorm; local: FedBN
     partition: str = "dirichlet_0.3"
     size_sigma: float = 0.0  # client sizes are log-normal with this sigma; 0: all equal
     clients: int = 500  # 0: as many as the data have
@@ -111,6 +112,7 @@ class Settings:
     eval_batch_size: int = 500
     class_accuracy: bool = False  # also of each class
     client_accuracy: bool = False  # also over the clients' own label distributions
+    client_test_accuracy: bool = False  # also on the clients' own test data
     target_accuracy: float | None = None  # a fraction
     stop_at_target: bool = False
     keep_best: bool = False  # the models of the best round, in the run directory

@@ -108,6 +108,7 @@ class Server:
     momentum: float = 0.0  # of the clients' optimizer
     loss_scale: float | None = None  # of float16: what losses are multiplied by before they are differentiated
     updates: Updates = _NO_UPDATES  # in `combine` only
+    statistics: Tensor | None = None  # [S] running statistics of BatchNorm, which methods do not touch
 
 
 @dataclass(frozen=True)

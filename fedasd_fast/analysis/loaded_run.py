@@ -58,6 +58,8 @@ def load_run(
             raise SimulationError(
                 f"{path} was trained on sequences with a target at each position; analyses need one label a sample"
             )
+        if context.experiment.layout.statistics_size or context.experiment.layout.local is not None:
+            raise SimulationError(f"{path} has a network with BatchNorm; analyses are for networks without")
         state = restore(context, kept, read_only=True)
     before = from_plain(kept[1]["state"], context.initial.device) if kept[1:] else None
     return LoadedRun(directory.path, context, state, before, directory.metrics(state.round))

@@ -35,6 +35,8 @@ MEANINGS = {
     "model_args": "Options of the network, as in model_args.hidden=[128,64].",
     "method": f"{', '.join(METHODS)}, or package.module:Class, each with an optional +asd.",
     "method_args": "Options of the method, as in method_args.mu=0.01.",
+    "norm_statistics": "Running statistics of BatchNorm: refuse, average (over clients), or local (FedBN: BatchNorm "
+    "stays with the client).",
     "partition": "How samples are spread over clients: dirichlet_<delta>, iid, shards_<n>, or natural (by user).",
     "size_sigma": "Client sizes are log-normal with this sigma; 0: all equal.",
     "clients": "Number of clients; 0: as many as the data have, where they are already divided.",
@@ -85,6 +87,7 @@ MEANINGS = {
     "eval_batch_size": "Samples that are evaluated at a time.",
     "class_accuracy": "Whether evaluations also give the accuracy of each class.",
     "client_accuracy": "Whether evaluations also give the accuracy over the clients' own label distributions.",
+    "client_test_accuracy": "Evaluations also give the accuracy on the clients' own test data.",
     "target_accuracy": "A fraction, as 0.6: the summary tells the rounds and bytes until it was reached.",
     "stop_at_target": "Whether the run ends when an evaluation reaches target_accuracy.",
     "keep_best": "Whether the models of the best evaluated round are kept, in best.pt in the run directory.",

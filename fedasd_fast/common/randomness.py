@@ -41,6 +41,11 @@ def _entropy(*numbers: int) -> Any:
     return np.array(numbers, np.uint32) if min(numbers) >= 0 and max(numbers) < 2**32 else numbers
 
 
+def torch_seed(seed: int, stream: Stream, round: int = 0, client: int = 0) -> int:
+    """What a generator of torch is seeded with: manual_seed accepts 63 bits."""
+    return int(np.random.SeedSequence(_entropy(seed, stream, round, client)).generate_state(1, np.uint64)[0]) >> 1
+
+
 @contextmanager
 def torch_seeded(seed: int, stream: Stream, round: int = 0, client: int = 0) -> Iterator[None]:
     """Within this context torch's global generators, which initialisers and dropout draw from, follow this stream.
@@ -48,13 +53,13 @@ def torch_seeded(seed: int, stream: Stream, round: int = 0, client: int = 0) -> 
     The generators are seeded one by one: torch.manual_seed also tries every kind of device that is absent, which takes
     longer than a local step.
     """
-    state = np.random.SeedSequence(_entropy(seed, stream, round, client)).generate_state(1, np.uint64)
+    number = torch_seed(seed, stream, round, client)
     generators = [torch.default_generator]
     if torch.cuda.is_initialized():
         generators += torch.cuda.default_generators
     before = [generator.get_state() for generator in generators]
     for generator in generators:
-        generator.manual_seed(int(state[0]) >> 1)  # manual_seed accepts 63 bits
+        generator.manual_seed(number)
     try:
         yield
     finally:

@@ -60,9 +60,10 @@ class DatasetEntry:
         return self.downloads[variant or next(iter(self.downloads))]
 
     def candidates(self, data_dir: Path, path: str | None) -> list[Path]:
-        """Where it may be; `data_dir` may also be the dataset's own directory."""
+        """Where it may be; `data_dir` may also be the dataset's own directory, and a path one in the current one."""
         if path is not None:
-            return [data_dir / Path(path).expanduser()]
+            given = Path(path).expanduser()
+            return [data_dir / given] if given.is_absolute() else [data_dir / given, Path.cwd() / given]
         itself = [data_dir] if data_dir.name in self.paths else []
         return [data_dir / path for path in self.paths] + itself
 

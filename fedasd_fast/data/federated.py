@@ -46,7 +46,8 @@ class Samples:
         if y.dim() == 2 and (x.dtype != torch.int64 or x.shape != y.shape):
             raise ValueError(
                 f"{x.dtype} inputs of shape {tuple(x.shape)} with targets of shape {tuple(y.shape)}; targets [n, T] "
-                "need int64 token ids [n, T] as inputs"
+                "need int64 token ids [n, T] as inputs (for one-hot rows call .argmax(1); several labels a sample are "
+                "not supported)"
             )
         if x.dim() < 2 or y.dim() not in (1, 2) or x.shape[0] != y.shape[0]:
             raise ValueError(
@@ -111,7 +112,11 @@ class Dataset:
         )
         for part, samples in (("train", self.train), ("test", self.test)):
             lowest = int(samples.inputs.min()) if kinds[0][0] and samples.inputs.numel() else 0
-            _require(lowest >= 0, f"{self.name}: {part} token ids go down to {lowest}; expected 0 or more")
+            _require(
+                lowest >= 0,
+                f"{self.name}: {part} token ids go down to {lowest}; expected 0 or more (whole numbers are token ids; "
+                "features are floats: .astype(np.float32), or .float())",
+            )
         _require(
             (self.mean is None) == (self.std is None),
             f"{self.name}: give both mean and std of channels, or neither",

@@ -18,6 +18,7 @@ from .catalogue import DatasetEntry, find_entry
 from .digits import read_digits
 from .directory import data_directory
 from .federated import Dataset, FederatedData, PartitionedData, Samples
+from .own_named import make_named
 from .own_types import advice
 from .partition import partition
 from .reader import DecodeContext, DecodedArrays, Progress
@@ -67,6 +68,8 @@ def federate(config: Config, *, progress: Progress | None = None) -> FederatedDa
         return SyntheticData(
             config.synthetic, config.clients, config.partition, config.seed, config.size_sigma, config.random_streams
         )
+    if ":" in config.dataset:
+        return as_federated(make_named(config.dataset, config.dataset_args, config.data_dir), config)
     dataset = load_dataset(config.dataset, config.data_dir, progress=progress, **config.dataset_args)
     return divide(dataset, config)
 
@@ -91,8 +94,8 @@ def divide(dataset: Dataset, config: Config) -> PartitionedData:
     if labels.dim() == 2:
         if config.partition not in ("natural", "iid"):
             raise ConfigError(
-                f"partition = {config.partition}, but {config.dataset} has sequences, which are of no class; use "
-                "natural or iid"
+                f"partition = {config.partition}, but {dataset.name} has sequences, which are of no class; use natural "
+                "(with users) or iid"
             )
         labels = torch.zeros(len(labels), dtype=torch.int64)  # iid looks at nothing else
     parts = partition(

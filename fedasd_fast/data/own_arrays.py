@@ -93,8 +93,6 @@ def to_samples(x: Any, y: Any, where: str) -> Samples:
         inputs, targets = _tensor(x), _tensor(y)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{where}: this is no array: {error}; expected inputs [n, ...] and labels [n]") from None
-    if targets.is_floating_point():
-        raise ValueError(f"{where}: labels have dtype {targets.dtype}; expected class numbers 0, 1, ...: whole numbers")
     if inputs.dtype in (torch.int8, torch.int16, torch.int32):
         inputs = inputs.long()
     if inputs.dtype == torch.uint8 and inputs.dim() == 3:
@@ -104,7 +102,7 @@ def to_samples(x: Any, y: Any, where: str) -> Samples:
             f"{where}: images of shape {tuple(inputs.shape)} have their channels last; pass x.transpose(0, 3, 1, 2)"
         )
     try:
-        return Samples(inputs, targets.long())
+        return Samples(inputs, targets if targets.is_floating_point() else targets.long())
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
 

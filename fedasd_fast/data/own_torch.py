@@ -14,12 +14,13 @@ from torch.utils.data import IterableDataset, Subset, TensorDataset
 from .federated import Dataset, PartitionedData
 from .own_arrays import from_arrays, from_clients
 from .own_rows import stack
+from .own_types import are_samples
 
 
 def from_torch(
-    dataset: TorchDataset[Any] | Sequence[TorchDataset[Any]],
+    dataset: TorchDataset[Any] | Sequence[Any],
     *,
-    test: TorchDataset[Any] | None = None,
+    test: TorchDataset[Any] | Sequence[Any] | None = None,
     client_tests: Sequence[TorchDataset[Any]] | None = None,
     users: Any = None,
     parts: Sequence[Any] | None = None,
@@ -28,14 +29,15 @@ def from_torch(
     std: Sequence[float] | None = None,
     name: str = "own",
 ) -> Dataset | PartitionedData:
-    """A dataset of (input, label), divided as in `from_arrays`; or a list of them (`Subset`s), one for each client.
+    """A dataset or a list of (input, label), divided as in `from_arrays`; or a list of datasets (`Subset`s), one for
+    each client.
 
     Every sample is read once and kept in memory: a random transform would give one fixed view, so leave augmentation to
     the setting `augment`.  Images without a transform (PIL) become uint8, normalised with `mean` and `std`.
     `client_tests`, only with a list, are test samples of each client.
     """
     held_out = None if test is None else _read(test, "test")
-    if not isinstance(dataset, (list, tuple)):
+    if not isinstance(dataset, (list, tuple)) or are_samples(dataset):
         if client_tests is not None:
             raise ValueError("client_tests with one dataset; pass a list of datasets, one for each client")
         x, y = _read(dataset, "sample")

@@ -1,7 +1,8 @@
 """Text for the prediction of the next character: plain UTF-8, in clients by file or by speaker.
 
-    path               a file, a directory or an archive of files (hidden ones are left out); by default the
-                       descriptions of datasets that are included in scikit-learn: 13 files of English, 41 kB
+    path               a file, a directory or an archive of files (hidden ones are left out), in data_dir or the current
+                       directory; by default the descriptions of datasets that are included in scikit-learn: 13 files of
+                       English, 41 kB
     split_by           file, or speaker: `NAME:` at the start of a line, as in plays, begins a speech, which ends before
                        the next one; each word of a name begins with a capital or a digit.  Speakers of several files
                        are different clients, and what precedes the first one is left out
@@ -44,7 +45,7 @@ _SPEAKER = re.compile(rf"({_WORD}(?: {_WORD}){{0,5}}):(?:[ \t]+(.*)|[ \t]*)")
 
 @dataclass(frozen=True)
 class TextOptions:
-    path: str | None = None  # of the text, in data_dir or absolute; None: the text included in scikit-learn
+    path: str | None = None  # of the text, in data_dir or here; None: the text included in scikit-learn
     split_by: Literal["file", "speaker"] = "file"
     sequence_length: int = 64
     test_fraction: float = 0.2

@@ -1,4 +1,4 @@
-"""Models by name, or any nn.Module by import path; models with running statistics are refused."""
+"""Models by name, or any nn.Module by import path."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 from torch import nn
 
+from ..common.imported import keywords
 from ..common.schema import ConfigError, convert, nearest
 from . import char_lstm, char_transformer, convnet, mlp, resnet, vit
-from .custom import build_imported, keywords
-from .running_statistics import refuse_running_statistics
+from .custom import build_imported
+from .norm_statistics import check_buffers
 
-__all__ = ["build", "names", "refuse_running_statistics"]
+__all__ = ["build", "names"]
 
 _BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "mlp": mlp.mlp,
@@ -39,6 +40,7 @@ def build(
     *,
     num_classes: int,
     input_shape: tuple[int, ...],  # of one sample: (C, H, W), (64,), or (T,) token ids
+    norm_statistics: str = "refuse",
 ) -> nn.Module:
     """A model with initial parameters drawn from torch's global generator."""
     args = dict(args or {})
@@ -49,7 +51,7 @@ def build(
         model = builder(num_classes=num_classes, input_shape=tuple(input_shape), **_checked(name, builder, args))
     else:
         raise ConfigError(f"model = {name!r}{nearest(name, names())} (package.module:Class names a model of your own)")
-    refuse_running_statistics(model, name)
+    check_buffers(model, norm_statistics, name)
     return model
 
 

@@ -6,19 +6,16 @@ that says that it returns one.
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import os
-import sys
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from ..common.schema import ConfigError, nearest
+from ..common.imported import check_keywords, find_imported, keywords
+from ..common.schema import ConfigError
 
 
 def build_imported(path: str, args: Mapping[str, Any], *, num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
@@ -26,11 +23,7 @@ def build_imported(path: str, args: Mapping[str, Any], *, num_classes: int, inpu
     factory = _find(path)
     known = keywords(factory)
     given = {key: value for key, value in (("num_classes", num_classes), ("input_shape", input_shape)) if key in known}
-    if "**" not in known:
-        for key in args:
-            if key not in known:
-                tail = nearest(key, known) if known else "; it takes no arguments"
-                raise ConfigError(f"unknown argument model_args.{key} of {path}{tail}")
+    check_keywords("model", path, known, args)
     try:
         model = factory(**{**given, **args})
     except TypeError as error:
@@ -45,38 +38,8 @@ def build_imported(path: str, args: Mapping[str, Any], *, num_classes: int, inpu
     return model
 
 
-def keywords(function: Callable[..., Any]) -> list[str]:
-    """The parameters that may be passed by keyword; with '**' among them if any name is accepted."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return ["**"]
-    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    return [*names, "**"] if any(p.kind is p.VAR_KEYWORD for p in parameters) else names
-
-
 def _find(path: str) -> Callable[..., Any]:
-    module_name, _, class_name = path.partition(":")
-    if not module_name or not class_name:
-        raise ConfigError(f"model = {path!r}; expected package.module:Class")
-    if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.append(os.getcwd())  # as `python -m` does; a console script does not
-    try:
-        # What the module draws while it is imported, once a process, must not change the parameters drawn afterwards.
-        with torch.random.fork_rng(devices=[]):
-            module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"model = {path!r}: {error}; give the module as you would import it: installed, or in the current directory"
-        ) from error
-    found: Any = module
-    for part in class_name.split("."):
-        if not hasattr(found, part):
-            choices = [
-                name for name, value in vars(found).items() if inspect.isclass(value) or inspect.isfunction(value)
-            ]
-            raise ConfigError(f"model = {path!r}: {module_name} has no {part}{nearest(part, choices)}")
-        found = getattr(found, part)
+    found = find_imported("model", path, "Class")
     if not _is_module_class(found) and not _returns_a_module(found):
         kind = "class" if inspect.isclass(found) else type(found).__name__
         raise ConfigError(

@@ -48,7 +48,7 @@ _NUMBER_KEYS = ("mean", "std", "top_eigenvalue", "trace", "note", "compares")
 _INCIDENTAL_SETTINGS = {"name", "seed", "random_streams", "eval_every", "eval_models", "eval_batch_size",
                         "checkpoint_every", "on_client_error", "device", "executor", "workers", "clients_at_once",
                         "client_op", "threads", "data_dir", "out", "class_accuracy", "client_accuracy",
-                        "target_accuracy", "stop_at_target", "keep_best"}  # fmt: skip
+                        "client_test_accuracy", "target_accuracy", "stop_at_target", "keep_best"}  # fmt: skip
 # A run that differs from the paper in these only may still be plotted with the paper's number.
 _COMPARABLE_SETTINGS = {"rounds", "augment", "teacher", "sampling", "precision"}
 

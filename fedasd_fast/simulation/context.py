@@ -57,7 +57,7 @@ class Context:
     trainer: Trainer
     records: ClientRecords
     shard: Shard  # which records are kept here
-    initial: Tensor  # [P]
+    initial: Tensor  # [N]
     parallelism: Parallelism
     step_flops: int  # of a local step
     chain: ChainLayers | None  # the network as the whole-client op takes it, which then trains clients at once
@@ -144,24 +144,24 @@ def build_context(
     model = _build_model(config, data, inputs.model)
     keep_freed_memory()
     half = None if config.precision == "float32" else getattr(torch, config.precision)
-    flat = FlatModel(model, getattr(torch, config.dtype), str(device), half)
+    flat = FlatModel(model, getattr(torch, config.dtype), str(device), half, config.norm_statistics)
     with torch_seeded(config.seed, Stream.INIT):
         flops = step_flops(flat, data, config.batch_size)
-    experiment = Experiment(config, data, config.create_method())
+    experiment = Experiment(config, data, config.create_method(), flat.layout)
     if data.positions is not None:
         _refuse_for_sequences(experiment)
     found = layers_of_chain(experiment, flat)
     chain = None if isinstance(found, str) else found
     chosen = choose_parallelism(config, flat, data, flops, chain is not None)
     if records is None:
-        names = (*experiment.method.client_state, *(["upload"] if experiment.tracks_all else []))
-        records = ClientStore(names, len(flat), flat.vector.dtype, shard.directory)
+        names = (*experiment.method.client_state, *(["upload"] if experiment.keeps_uploads else []))
+        records = ClientStore(names, len(flat.whole), flat.vector.dtype, shard.directory)
     return Context(
         experiment=experiment,
         trainer=Trainer(experiment, flat, stop),
         records=records,
         shard=shard,
-        initial=flat.vector.clone(),
+        initial=flat.whole.clone(),
         parallelism=parallelism or chosen,
         step_flops=flops,
         chain=chain,
@@ -200,7 +200,11 @@ def _build_model(config: Config, data: FederatedData, given: nn.Module | None) -
     else:
         with torch_seeded(config.seed, Stream.INIT):
             model = models.build(
-                config.model, config.model_args, num_classes=data.num_classes, input_shape=data.input_shape
+                config.model,
+                config.model_args,
+                num_classes=data.num_classes,
+                input_shape=data.input_shape,
+                norm_statistics=config.norm_statistics,
             )
     pool_before_relu(model)
     return model

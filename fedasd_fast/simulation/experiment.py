@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +14,7 @@ from ..config import Config
 from ..data.federated import FederatedData
 from .devices import SimulatedDevices
 from .state import State, first
+from .vector_layout import VectorLayout
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Experiment:
     config: Config
     data: FederatedData
     method: Method
+    layout: VectorLayout = field(default_factory=VectorLayout)  # of the model's vector
 
     @cached_property
     def hooks(self) -> frozenset[str]:
@@ -62,6 +64,11 @@ class Experiment:
         """Whether the average over all clients is kept, which takes every client's last model."""
         return "all" in self.config.eval_models
 
+    @property
+    def keeps_uploads(self) -> bool:
+        """Whether a client's last model is kept: also for what stays with the client."""
+        return self.tracks_all or self.layout.local is not None
+
     def learning_rate(self, round: int) -> float:
         optimizer = self.config.optimizer
         return float(optimizer.lr * optimizer.lr_decay_per_round**round)
@@ -81,5 +88,22 @@ class Experiment:
     def server_at(
         self, round: int, model: Tensor, state: Mapping[str, Tensor], initial: Tensor, loss_scale: float | None = None
     ) -> Server:
-        lr, momentum = self.learning_rate(round), self.config.optimizer.momentum
-        return Server(round, lr, model, state, self.data.num_clients, initial, momentum, loss_scale)
+        """From whole vectors.  What stays with clients is not sent: they begin with its initial values."""
+        lr, momentum, layout = self.learning_rate(round), self.config.optimizer.momentum, self.layout
+        model = layout.personal(model, initial)
+        return Server(
+            round, lr, layout.trained(model), {name: layout.trained(vector) for name, vector in state.items()},
+            self.data.num_clients, layout.trained(initial), momentum, loss_scale, statistics=layout.statistics(model),
+        )  # fmt: skip
+
+    def personal(self, server: Server, upload: Tensor | None) -> Server:
+        """The server as a client sees it whose last model is `upload` [N]: with the client's own values of what stays
+        with it; None: it has none yet."""
+        if self.layout.local is None or upload is None:
+            return server
+        own = self.layout.personal(self.sent(server), upload.to(server.model.device))
+        return replace(server, model=self.layout.trained(own), statistics=self.layout.statistics(own))
+
+    def sent(self, server: Server) -> Tensor:
+        """The whole vector [N] that clients start from."""
+        return self.layout.whole(server.model, server.statistics)

@@ -37,10 +37,15 @@ class ClientAccuracy:
         known = torch.tensor([value is not None for value in accuracies])
         values = torch.tensor([value or 0.0 for value in accuracies], dtype=torch.float64)
         counts = self._counts * known
-        clients = ((counts @ values) / counts.sum(1))[counts.sum(1) > 0].sort().values
-        worst = clients[: -(-len(clients) // 10)]
-        return {
-            "mean": float(clients.mean()),
-            "worst_tenth": float(worst.mean()),
-            "std": float(clients.std(correction=0)),
-        }
+        return spread(((counts @ values) / counts.sum(1))[counts.sum(1) > 0])
+
+
+def spread(clients: Tensor) -> dict[str, float]:
+    """Mean, mean of the worst tenth and standard deviation over clients [m]."""
+    clients = clients.sort().values
+    worst = clients[: -(-len(clients) // 10)]
+    return {
+        "mean": float(clients.mean()),
+        "worst_tenth": float(worst.mean()),
+        "std": float(clients.std(correction=0)),
+    }

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import Config
+from ..models.norm_statistics import reset_batch_counts
 from .client.flat_model import FlatModel
 
 
@@ -22,19 +23,21 @@ class Result:
 
     config: Config
     metrics: list[dict[str, Any]]  # one row a round, as in metrics.jsonl
-    models: dict[str, Tensor]  # all, sel and cloud as flat vectors [P]
+    models: dict[str, Tensor]  # all, sel and cloud as flat vectors [P], running statistics behind the parameters
     out: Path | None
     _model: FlatModel
 
     def module(self, name: str = "all") -> nn.Module:
         """A module of its own with these parameters, in eval mode."""
         with self._model.holding(self._vector(name)) as module:
+            reset_batch_counts(module)
             return copy.deepcopy(module).eval()
 
     def state_dict(self, name: str = "all") -> dict[str, Tensor]:
         """What `load_state_dict` of the caller's own module takes, on the CPU.  The vectors of `models` are no such
         thing: kernels of convolutions lie channels last in them."""
         with self._model.holding(self._vector(name)) as module:
+            reset_batch_counts(module)
             return {
                 key: value.to("cpu", copy=True, memory_format=torch.contiguous_format)
                 for key, value in module.state_dict().items()

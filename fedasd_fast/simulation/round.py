@@ -32,7 +32,7 @@ def run_round(experiment: Experiment, executor: Executor, state: State) -> tuple
         "client_updates": len(finished),
         "steps": int(steps.sum()),
         "samples": int(reports.column("samples").sum()),
-        **traffic(experiment.method, server.model, len(tasks) + plan.cut, len(finished)),
+        **traffic(experiment, state.cloud, len(tasks) + plan.cut, len(finished)),
     }
     if reports.errors:
         metrics["failed"] = {str(client): error for client, error in reports.errors.items()}
@@ -52,8 +52,9 @@ def run_round(experiment: Experiment, executor: Executor, state: State) -> tuple
         return replace(state, **after), metrics
     metrics["loss"] = float(np.average(reports.column("loss"), weights=steps))
     metrics["client_distance"] = float(reports.column("distance").mean())
-    mean = fixed_point.to_float(sums.mean) / weight
-    change = {name: fixed_point.to_float(total) for name, total in sums.change.items()}
+    whole_mean, layout = fixed_point.to_float(sums.mean) / weight, experiment.layout
+    mean = layout.personal(layout.trained(whole_mean), server.model.double())  # what is not sent has not moved
+    change = {name: fixed_point.to_float(layout.trained(total)) for name, total in sums.change.items()}
     for name in experiment.method.sent:
         change[name] /= weight
     order = np.argsort(tasks.clients)
@@ -71,6 +72,9 @@ def run_round(experiment: Experiment, executor: Executor, state: State) -> tuple
         raise SimulationError(
             f"{name}.combine failed in round {state.round + 1}: {type(error).__name__}: {error}"
         ) from error
-    cloud, sel = cloud.to(state.cloud.dtype), mean.to(state.cloud.dtype)
-    metrics["drift"] = float(torch.linalg.vector_norm(cloud - state.cloud))
+    # Statistics are averaged whatever the method is, and so is what stays with clients: for evaluation only.
+    cloud = layout.personal(layout.whole(cloud, layout.statistics(whole_mean)), whole_mean)
+    cloud, sel = cloud.to(state.cloud.dtype), whole_mean.to(state.cloud.dtype)
+    metrics["drift"] = float(torch.linalg.vector_norm(layout.shared(layout.trained(cloud - state.cloud))))
+    kept = {name: layout.whole(layout.shared(vector)) for name, vector in kept.items()}
     return replace(state, **after, cloud=cloud, sel=sel, server=kept), metrics

@@ -39,7 +39,7 @@ def plan_round(experiment: Experiment, state: State) -> RoundPlan:
     epochs = sampling.local_epochs(config, state.round, sampled)
     clients, epochs = sampled[epochs > 0], epochs[epochs > 0]
     samples = experiment.data.sizes.numpy()[clients] * epochs
-    bytes = bytes_per_client(experiment.method, state.cloud)
+    bytes = bytes_per_client(experiment, state.cloud)
     seconds, late = devices.round_seconds(devices.client_seconds(clients, samples, *bytes))
     tasks = weighted_tasks(experiment, state.round, clients[~late], epochs[~late])
     seconds += waited

@@ -15,6 +15,7 @@ from ..common.schema import ConfigError
 from ..presets import headline_model
 from . import state
 from .callback_notes import noting
+from .client_tests import ClientTests
 from .context import Context
 from .distributed.process_group import ProcessGroup, is_agreed
 from .distributed.sharding import pack_snapshots
@@ -47,6 +48,7 @@ class Runner:
         config = context.experiment.config
         self._headline, self._best = headline_model(config), -math.inf
         self._clients = ClientAccuracy(context.experiment.data) if config.client_accuracy else None
+        self._client_tests = ClientTests(context, group) if config.client_test_accuracy else None
 
     def run(self, callbacks: Sequence[Callback], at: State, rows: list[dict[str, Any]], saved: bool = False) -> Result:
         """All rounds from `at` on, whose metrics are `rows`; `saved`: there is a checkpoint of it."""
@@ -148,6 +150,10 @@ class Runner:
             row[f"acc_{name}"], row[f"test_loss_{name}"] = found[name]
         for name in self._experiment.config.eval_models if by_label else ():
             row |= {f"{key}_{name}": value for key, value in by_label[name if name in names else "sel"].items()}
+        if self._client_tests:
+            for name in self._experiment.config.eval_models:
+                summary = self._client_tests.summary(at.model(name))
+                row |= {f"client_test_acc_{key}_{name}": value for key, value in summary.items()}
         return row
 
     def _by_label(self, at: State, names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -231,7 +237,7 @@ def _check_metrics(context: Context, directory: RunDirectory | None) -> None:
         raise ConfigError("keep_best = true keeps the best models in the run directory, but there is none; set out")
     asked = [
         key
-        for key in ("class_accuracy", "client_accuracy", "target_accuracy", "keep_best")
+        for key in ("class_accuracy", "client_accuracy", "client_test_accuracy", "target_accuracy", "keep_best")
         if getattr(config, key) not in (False, None)
     ]
     if asked and not len(context.experiment.data.test):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..algorithms import Method
+from .experiment import Experiment
 
 
-def bytes_per_client(method: Method, model: Tensor) -> tuple[int, int]:
+def bytes_per_client(experiment: Experiment, model: Tensor) -> tuple[int, int]:
     """Down and up."""
-    return model.nbytes * (1 + method.extra_down), model.nbytes * (1 + len(method.sent) + method.extra_up)
+    method, each = experiment.method, experiment.layout.exchanged(len(model)) * model.element_size()
+    return each * (1 + method.extra_down), each * (1 + len(method.sent) + method.extra_up)
 
 
-def traffic(method: Method, model: Tensor, started: int, finished: int) -> dict[str, int]:
+def traffic(experiment: Experiment, model: Tensor, started: int, finished: int) -> dict[str, int]:
     """Of a round."""
-    down, up = bytes_per_client(method, model)
+    down, up = bytes_per_client(experiment, model)
     return {"bytes_down": started * down, "bytes_up": finished * up}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -34,3 +37,30 @@ def test_numbers() -> None:
     assert data.train.inputs.tolist() == [[1.0, 2.0], [3.0, 4.0]]
     with pytest.raises(ValueError, match="there is no column 'image'; columns are x, y"):
         from_huggingface(made)
+
+
+def test_token_ids_and_tests_of_each_user() -> None:
+    columns = {"tokens": [[1, 2, 3], [3, 2, 1], [0, 0, 1]], "label": [0, 1, 1], "user": ["b", "a", "b"]}
+    made = datasets.Dataset.from_dict(columns)
+    splits = datasets.DatasetDict(train=made, test=made.select([0, 1]))
+    data = from_huggingface(splits, inputs="tokens", users="user", client_tests=True, num_classes=3)
+    assert isinstance(data, PartitionedData)
+    assert data.num_classes == 3
+    assert data.client(1).inputs.tolist() == [[1, 2, 3], [0, 0, 1]]
+    tests = [data.client_test(k) for k in range(2)]
+    assert [found.inputs.tolist() for found in tests if found is not None] == [[[3, 2, 1]], [[1, 2, 3]]]
+    with pytest.raises(ValueError, match="needs a test split and `users`"):
+        from_huggingface(made, inputs="tokens", client_tests=True)
+
+
+def test_the_block_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what the blocks before it made."""
+    monkeypatch.chdir(tmp_path)
+    guide = (Path(__file__).parents[2] / "docs" / "guide" / "own-data.md").read_text()
+    first, second = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)[:2]
+    (block,) = re.findall(r"```py\n(.*?)```", guide, re.DOTALL)
+    names: dict[str, object] = {}
+    exec(compile(first + second + block, "own-data.md", "exec", dont_inherit=True), names)
+    data = names["data"]
+    assert isinstance(data, PartitionedData)
+    assert data.num_clients == 30

@@ -105,7 +105,9 @@ def test_settings_and_partitions(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"test_fraction = 1.0; expected a fraction in \(0, 1\)"):
         load_dataset("text", tmp_path, path="a.txt", test_fraction=1.0)
     given = {"dataset": "text", "dataset_args": {"path": str(tmp_path / "a.txt"), "sequence_length": 5}, "clients": 4}
-    with pytest.raises(ConfigError, match=r"partition = dirichlet_0.3, but text has sequences.*natural or iid"):
+    with pytest.raises(
+        ConfigError, match=r"partition = dirichlet_0.3, but text has sequences.*natural .with users. or iid"
+    ):
         federate(from_dict(given))
     data = federate(from_dict({**given, "partition": "iid"}))
     assert data.sizes.tolist() == [4, 4, 4, 4]

@@ -8,6 +8,7 @@ from torch import nn
 
 from fedasd_fast import models
 from fedasd_fast.common.schema import ConfigError
+from fedasd_fast.models.norm_statistics import check_buffers
 
 
 class Sized(nn.Linear):
@@ -26,6 +27,7 @@ class Normed(nn.Sequential):
     def __init__(self, norm="batch"):
         norms = {
             "batch": lambda: nn.BatchNorm2d(4),
+            "cumulative": lambda: nn.BatchNorm2d(4, momentum=None),
             "batch_without": lambda: nn.BatchNorm2d(4, track_running_stats=False),
             "instance": lambda: nn.InstanceNorm2d(4, track_running_stats=True),
             "group": lambda: nn.GroupNorm(2, 4),
@@ -47,8 +49,8 @@ def lies() -> nn.Module:
     return 3
 
 
-def build(name, **args):
-    return models.build(f"{__name__}:{name}", args, num_classes=5, input_shape=(7,))
+def build(name, norm_statistics="refuse", **args):
+    return models.build(f"{__name__}:{name}", args, num_classes=5, input_shape=(7,), norm_statistics=norm_statistics)
 
 
 def test_by_import_path():
@@ -96,6 +98,15 @@ def test_running_statistics_are_refused_with_the_remedy(norm):
         build("Normed", norm=norm)
 
 
+@pytest.mark.parametrize("norm_statistics", ["average", "local"])
+def test_running_statistics_of_batch_norm_alone_can_be_allowed(norm_statistics):
+    build("Normed", norm="batch", norm_statistics=norm_statistics)
+    for norm, reason in (("instance", "BatchNorm1d, 2d and 3d only"), ("cumulative", "momentum=None"),
+                         ("spectral", "spectral normalisation")):  # fmt: skip
+        with pytest.raises(ConfigError, match=reason):
+            build("Normed", norm=norm, norm_statistics=norm_statistics)
+
+
 def test_spectral_normalisation_is_refused():
     with pytest.raises(ValueError, match="spectral normalisation"):
         build("Normed", norm="spectral")
@@ -108,7 +119,7 @@ def test_norms_without_running_statistics_are_fine(norm):
 
 def test_a_module_itself_is_refused():
     with pytest.raises(ValueError, match="model BatchNorm1d: layer itself"):
-        models.refuse_running_statistics(nn.BatchNorm1d(2))
+        check_buffers(nn.BatchNorm1d(2))
 
 
 def test_importing_the_module_does_not_change_the_initial_parameters(tmp_path, monkeypatch):

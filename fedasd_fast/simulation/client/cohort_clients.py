@@ -25,12 +25,15 @@ class CohortClients(Sequence[Client]):
     """A sequence of clients that are made when they are asked for."""
 
     def __init__(self, experiment: Experiment, ids: np.ndarray, records: ClientRecords, like: Tensor) -> None:
-        """What the records say, zeros like the vector `like` for clients that have none."""
+        """What the records say, zeros like the whole vector `like` [N] for clients that have none."""
         self.ids, self.relative_sizes = ids, experiment.relative_sizes(ids)  # [K]
         names, self._label_counts = experiment.method.client_state, experiment.label_counts
+        self._experiment = experiment
         # [K] who has a record; nobody asks where nothing is kept
         self.known = records.known(ids) if records.names else np.zeros(len(ids), bool)
-        self.state = {name: self._read(name, records, like) for name in names}  # [K, P] each
+        trained = experiment.layout.trained
+        self.state = {name: trained(self._read(name, records, like)).contiguous() for name in names}  # [K, P] each
+        self._uploads = None if experiment.layout.local is None else self._read("upload", records, like)  # [K, N]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -47,6 +50,13 @@ class CohortClients(Sequence[Client]):
 
     def __iter__(self) -> Iterator[Client]:
         return (self[k] for k in range(len(self)))
+
+    def servers(self, server: Server) -> list[Server] | None:
+        """The server as each client sees it; None: all see the same."""
+        if self._uploads is None:
+            return None
+        own = zip(self._uploads, self.known.tolist(), strict=True)
+        return [self._experiment.personal(server, upload if known else None) for upload, known in own]
 
     def together(self, like: Tensor) -> Client:
         """All of them as one client, for hooks that take cohorts."""
@@ -67,16 +77,21 @@ class CohortClients(Sequence[Client]):
 
 
 def cohort_correction(
-    method: Method, server: Server, clients: Sequence[Client], weight_decay: float
+    method: Method,
+    server: Server,
+    clients: Sequence[Client],
+    weight_decay: float,
+    servers: Sequence[Server] | None = None,  # as each client sees it; None: all see the same
 ) -> tuple[Correction, Tensor]:
     """One correction for K clients, whose v is [K, P] or the same for all, [P]; and what decays each of them, [K]:
     the optimizer's weight decay and that of its correction."""
     like = server.model
-    if isinstance(clients, CohortClients) and is_batched(method):
+    if servers is None and isinstance(clients, CohortClients) and is_batched(method):
         correction = method.correction(server, clients.together(like))
         decays = torch.as_tensor(weight_decay + correction.decay, dtype=torch.float64, device=like.device)
         return correction, decays.reshape(-1).expand(len(clients)).contiguous()
-    corrections = [method.correction(server, client) for client in clients]
+    each = servers or [server] * len(clients)
+    corrections = [method.correction(own, client) for own, client in zip(each, clients, strict=True)]
     decay = [weight_decay + correction.decay for correction in corrections]
     return _stacked(corrections), send(torch.tensor(decay, dtype=torch.float64), like.device)
 

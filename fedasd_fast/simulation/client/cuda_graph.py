@@ -78,6 +78,7 @@ class CudaGraphStep(LocalStep):
         capture: Callable[[Work, Work], Work] | None = None,
     ) -> None:
         super().__init__(config, model)
+        self._whole = model.whole
         self._capture = capture or CudaGraphs(model.vector.device)
         self._largest = int(data.sizes.max())
         w, batch = model.vector, min(config.batch_size, self._largest)
@@ -151,7 +152,7 @@ class CudaGraphStep(LocalStep):
 
     def _undo(self) -> Work:
         """Puts back what a step changes."""
-        changed = [self.model.vector, self._trace, self._position, *self._optional()]
+        changed = [self._whole, self._trace, self._position, *self._optional()]
         kept = [tensor.clone() for tensor in changed]
         return lambda: torch._foreach_copy_(changed, kept)
 

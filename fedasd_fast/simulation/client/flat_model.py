@@ -4,6 +4,8 @@ Methods, aggregation, state and checkpoints then deal with one vector [P] in pla
 local step needs no flattening.  Kernels of convolutions and images lie in memory channels last: on a CPU that makes a
 step of the paper's CNN a fifth faster.
 
+Running statistics of BatchNorm are views too, behind the parameters: training changes them in place.
+
 In half precision these vectors stay float32; the module computes in bfloat16 or float16 within `autocast()`.
 """
 
@@ -17,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from ...common.schema import ConfigError
-from ...models import refuse_running_statistics
+from ...models.norm_statistics import batch_norms, check_buffers
+from ..vector_layout import VectorLayout
 
 
 class FlatModel:
@@ -27,8 +30,9 @@ class FlatModel:
         dtype: torch.dtype = torch.float32,
         device: str = "cpu",
         half: torch.dtype | None = None,  # what matrix products and convolutions are computed in, in place of dtype
+        norm_statistics: str = "refuse",
     ) -> None:
-        refuse_running_statistics(module)
+        check_buffers(module, norm_statistics)
         self.half = half
         self.module = module.to(device=device, dtype=dtype)
         self._parameters = {
@@ -38,19 +42,35 @@ class FlatModel:
             raise ConfigError(
                 f"the model {type(module).__name__} has no parameter that requires grad: nothing to train"
             )
-        self.vector = torch.cat(
-            [_flattened(p.detach()) for p in self._parameters.values()]
-        )  # [P] the parameters themselves
+        self._statistics = {
+            f"{name}.{buffer}" if name else buffer: getattr(layer, buffer)
+            for name, layer in batch_norms(module)
+            for buffer in ("running_mean", "running_var")
+            if layer.running_mean is not None
+        }
+        parts = [p.detach() for p in self._parameters.values()], [*self._statistics.values()]
+        self.whole = torch.cat([_flattened(part) for part in (*parts[0], *parts[1])])  # [N] what is sent and kept
+        parameters = sum(part.numel() for part in parts[0])
+        self.vector = self.whole[:parameters]  # [P] the parameters themselves
+        self.layout = VectorLayout(len(self.whole) - parameters, self._local() if norm_statistics == "local" else None)
         self.gradient = torch.zeros_like(self.vector)  # [P] backward() adds to it
         views, gradients = self.views(self.vector), self.views(self.gradient)
         for name, p in self._parameters.items():
             p.data, p.grad = views[name], gradients[name]
+        for name, view in self.statistics_views(self.whole[parameters:]).items():
+            owner, _, buffer = name.rpartition(".")
+            setattr(module.get_submodule(owner), buffer, view)
 
     def views(self, vectors: Tensor) -> dict[str, Tensor]:
         """Each parameter's part of vectors [.., P], in its own shape behind the leading dimensions."""
         sizes = [p.numel() for p in self._parameters.values()]
         parts = zip(self._parameters.items(), vectors.split(sizes, -1), strict=True)
         return {name: _shaped(part, p.shape) for (name, p), part in parts}
+
+    def statistics_views(self, statistics: Tensor) -> dict[str, Tensor]:
+        """Each buffer's part of running statistics [.., S]."""
+        sizes = [buffer.numel() for buffer in self._statistics.values()]
+        return dict(zip(self._statistics, statistics.split(sizes, -1), strict=True)) if sizes else {}
 
     def offsets(self) -> dict[str, int]:
         """Where each parameter begins in the vector."""
@@ -59,6 +79,12 @@ class FlatModel:
 
     def __len__(self) -> int:
         return self.vector.numel()
+
+    def load(self, parameters: Tensor, statistics: Tensor | None) -> None:
+        """[P], and [S] of a model that has running statistics."""
+        self.vector.copy_(parameters)
+        if statistics is not None:
+            self.whole[len(self.vector) :].copy_(statistics)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits [B, C], of sequences [B T, C]; `backward` then leaves the parameters' gradient in `gradient`."""
@@ -82,13 +108,20 @@ class FlatModel:
 
     @contextmanager
     def holding(self, vector: Tensor) -> Iterator[nn.Module]:
-        """The module with other parameters for a while."""
-        own = self.vector.clone()
-        self.vector.copy_(vector)
+        """The module with another whole vector [N] for a while."""
+        own = self.whole.clone()
+        self.whole.copy_(vector)
         try:
             yield self.module
         finally:
-            self.vector.copy_(own)
+            self.whole.copy_(own)
+
+    def _local(self) -> Tensor | None:
+        """bool [N]: parameters and running statistics of BatchNorm layers; None: there are none."""
+        owners = {name for name, _ in batch_norms(self.module)}
+        named = {**self._parameters, **self._statistics}
+        local = torch.cat([torch.full((p.numel(),), n.rpartition(".")[0] in owners) for n, p in named.items()])
+        return local.to(self.whole.device) if local.any() else None
 
 
 def by_position(logits: Tensor) -> Tensor:

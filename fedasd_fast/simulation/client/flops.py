@@ -30,7 +30,8 @@ def step_flops(model: FlatModel, data: FederatedData, batch_size: int) -> int:
         with torch.no_grad():
             logits = model.module.eval()(x)
     except Exception as error:
-        raise ConfigError(f"the model {name} does not take {_kind(x)} {list(x.shape)}: {error}") from error
+        hint = "" if x.is_floating_point() else "; if these are features, not token ids, make them floats"
+        raise ConfigError(f"the model {name} does not take {_kind(x)} {list(x.shape)}: {error}{hint}") from error
     finally:
         for hook in hooks:
             hook.remove()

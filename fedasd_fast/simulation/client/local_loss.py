@@ -42,7 +42,11 @@ class LocalLoss:
     def begin(self, server: Server, client: Client) -> None:
         with calling(self._method, "frozen_models"):
             vectors = self._method.frozen_models(server, client)
-            self._frozen = {name: self._model.views(v.to(self._model.vector)) for name, v in vectors.items()}
+            # Running statistics are the server's: a method keeps parameters only.
+            common = {} if server.statistics is None else self._model.statistics_views(server.statistics)
+            own = {name: self._model.layout.personal(v.to(server.model), server.model) for name, v in vectors.items()}
+            frozen = {name: self._model.views(v) for name, v in own.items()}
+            self._frozen = {name: {**views, **common} for name, views in frozen.items()}
         self._client = client
 
     def __call__(self, inputs: Tensor, targets: Tensor, logits: Tensor) -> Tensor:

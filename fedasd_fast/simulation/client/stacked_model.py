@@ -14,6 +14,7 @@ from ...data.federated import FederatedData
 from .flat_model import FlatModel, by_position
 from .half_products import HalfProducts
 from .linear_chain import linear_chain
+from .stacked_layers import StackedLayers
 
 # Vectors and samples that are held at once.
 _STACK_BYTES = 512 * 2**20
@@ -37,13 +38,29 @@ class Network(Protocol):
 class StackedModel:
     """Parameters and gradients of K clients as rows of two matrices; the network itself is shared."""
 
-    def __init__(self, template: FlatModel, vector: Tensor, gradient: Tensor) -> None:
-        """The network of the template, with parameters and gradients [K, P]."""
-        self.vector, self.gradient = vector, gradient
+    def __init__(
+        self, template: FlatModel, vector: Tensor, gradient: Tensor, layers: StackedLayers | None = None
+    ) -> None:
+        """The network of the template, with parameters and gradients [K, P]; `layers`: its BatchNorm and dropout."""
+        self.vector, self.gradient, self._layout = vector, gradient, template.layout
+        self.statistics = vector.new_zeros(len(vector), template.layout.statistics_size)  # [K, S]
         parts = template.views(vector), template.views(gradient)
         chain = linear_chain(template.module, *parts, template.half)
-        self._network: Network = chain or VmappedNetwork(template.module, *parts, template.half)
+        self.layers = layers
+        statistics = template.statistics_views(self.statistics)
+        self._network: Network = chain or VmappedNetwork(template.module, *parts, template.half, statistics, layers)
         self.forward, self.backward = self._network.forward, self._network.backward
+
+    @property
+    def whole(self) -> Tensor:
+        """[K, N]: parameters and running statistics."""
+        return self._layout.whole(self.vector, self.statistics)
+
+    def load(self, k: int, parameters: Tensor, statistics: Tensor | None) -> None:
+        """Of client k, [P] and [S]."""
+        self.vector[k] = parameters
+        if statistics is not None:
+            self.statistics[k] = statistics
 
     def __len__(self) -> int:
         return len(self.vector)
@@ -58,8 +75,10 @@ class VmappedNetwork:
         parameters: dict[str, Tensor],
         gradients: dict[str, Tensor],
         half: torch.dtype | None = None,  # what products are computed in, in place of the parameters' type
+        statistics: dict[str, Tensor] | None = None,  # [K, ..] running statistics, changed in place
+        layers: StackedLayers | None = None,  # BatchNorm and dropout, if it has any
     ) -> None:
-        self._module = module
+        self._module, self._statistics, self._layers = module, statistics or {}, layers
         self._precision = HalfProducts(half) if half else nullcontext()
         self._parameters = {name: view.requires_grad_() for name, view in parameters.items()}
         self._gradients = list(gradients.values())
@@ -67,7 +86,10 @@ class VmappedNetwork:
 
     def forward(self, inputs: Tensor) -> Tensor:
         with self._precision:
-            self._logits = vmap(self._call)(self._parameters, inputs)
+            if self._layers is None:
+                self._logits = vmap(self._call)(self._parameters, inputs)
+            else:
+                self._logits = self._layers.forward(self._call, {**self._parameters, **self._statistics}, inputs)
         return self._logits.detach()
 
     def backward(self, gradient: Tensor) -> None:
@@ -83,14 +105,24 @@ def why_not_stackable(module: nn.Module) -> str | None:
     names: dict[nn.Module, str] = {}
     for name, layer in module.named_modules(remove_duplicate=False):
         kind = type(layer).__name__
-        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
-            return f"layer {name} ({kind}) draws random numbers, which clients must not share"
+        if _draws(layer):
+            return (
+                f"layer {name} ({kind}) draws random numbers, which of stacked clients only nn.Dropout, 1d, 2d and 3d "
+                "can"
+            )
         if isinstance(layer, nn.RNNBase):
             return f"layer {name} ({kind}) has no vectorised form in torch (char_lstm, of linear layers, has)"
         if names.setdefault(layer, name) != name and any(True for _ in layer.parameters()):
             # torch.func would leave the clients' parameters in it
             return f"layers {names[layer]} and {name} are one and the same {kind}"
     return None
+
+
+def _draws(layer: nn.Module) -> bool:
+    """Other random numbers than those of stacked_layers.py."""
+    if isinstance(layer, (nn.AlphaDropout, nn.FeatureAlphaDropout)):
+        return layer.p > 0
+    return isinstance(layer, nn.RReLU) or (isinstance(layer, nn.MultiheadAttention) and layer.dropout > 0)
 
 
 def clients_that_fit(model: FlatModel, data: FederatedData, chain: bool = False) -> int:

@@ -15,22 +15,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...algorithms import Client, Server
+from ...algorithms import Server
+from ...common.randomness import Stream, torch_seed
 from ...data.host_to_device import send
 from ..cohort import ClientTask, CohortTasks
 from ..errors import Interrupted
-from .cohort_clients import cohort_correction
+from .cohort_clients import CohortClients, cohort_correction
 from .cohort_samples import CohortSamples
 from .extended_step import ExtendedStep
+from .stacked_layers import StackedLayers
 from .stacked_model import StackedModel
 from .step_terms import stacked_terms, step_terms
-from .teacher import PADDING
+from .teacher import PADDING, teacher_logits
 from .trainer import LocalRun, Trainer
 
 
 @dataclass(frozen=True)
 class StackedRun:
-    ends: Tensor  # [K, P] where training ended: the stack's own vectors
+    ends: Tensor  # [K, N] where training ended: the stack's own vectors if there are no running statistics
     losses: Tensor  # [K, steps]
     active: Tensor  # [K, steps] who had a batch
     samples: np.ndarray  # [K] that training went through, epochs counted
@@ -56,19 +58,22 @@ class StackedTrainer:
         vector = trainer.model.vector
         self._memory = vector.new_empty(2, 0, len(vector))  # of the stack, kept from group to group
         self._stack: StackedModel | None = None
+        self._layers = StackedLayers.of(trainer.model.module)
 
     def stack_of(self, clients: int) -> StackedModel:
         if self._stack is None or len(self._stack) != clients:
             if self._memory.shape[1] < clients:
                 self._memory = self._memory.new_empty(2, clients, self._memory.shape[2])
-            self._stack = StackedModel(self._trainer.model, *self._memory[:, :clients])
+            vector, gradient = self._memory[:, :clients]
+            self._stack = StackedModel(self._trainer.model, vector, gradient, self._layers)
         return self._stack
 
     def scratch(self, clients: int) -> Tensor:
-        """[K, P] of memory for whoever wants it between runs."""
-        return self.stack_of(clients).gradient
+        """[K, N] of memory for whoever wants it between runs."""
+        stack = self.stack_of(clients)
+        return stack.gradient if not stack.statistics.shape[1] else torch.empty_like(stack.whole)
 
-    def train(self, server: Server, tasks: Sequence[ClientTask], clients: Sequence[Client]) -> StackedRun:
+    def train(self, server: Server, tasks: Sequence[ClientTask], clients: CohortClients) -> StackedRun:
         return _GroupRun(self._trainer, self.stack_of(len(tasks)), server, tasks, clients).train()
 
 
@@ -79,15 +84,19 @@ class _GroupRun:
         stack: StackedModel,
         server: Server,
         tasks: Sequence[ClientTask],
-        clients: Sequence[Client],
+        clients: CohortClients,
     ) -> None:
         self._trainer, self._stack, self._server = trainer, stack, server
+        personal = clients.servers(server)
+        self._servers = personal or [server] * len(tasks)  # as each client sees it
+        self._common_teacher = personal is None
         config, data, like = trainer.experiment.config, trainer.experiment.data, trainer.model.vector
         self._step, self._clients = trainer.local_step(stack), clients
         method, weight_decay = trainer.experiment.method, config.optimizer.weight_decay
-        self._step.begin(*cohort_correction(method, server, clients, weight_decay), server.loss_scale)
+        self._step.begin(*cohort_correction(method, server, clients, weight_decay, personal), server.loss_scale)
         if isinstance(self._step, ExtendedStep):
-            terms = [step_terms(trainer.experiment, server, client, like) for client in clients]
+            pairs = zip(self._servers, clients, strict=True)
+            terms = [step_terms(trainer.experiment, own, client, like) for own, client in pairs]
             self._step.extend(stacked_terms(terms, stack.vector))
         tasks = CohortTasks.of(tasks)
         self._samples = CohortSamples(config, data, server.round, tasks.clients, tasks.epochs, like)
@@ -96,9 +105,11 @@ class _GroupRun:
     def train(self) -> StackedRun:
         trainer, config, lr = self._trainer, self._trainer.experiment.config, self._server.lr
         teacher, cached = trainer.teacher(self._server) if trainer.distils else None, config.teacher != "recompute"
-        if teacher is not None:
-            trainer.model.vector.copy_(teacher)  # the common one: a pass over all clients' samples, padding included
-        active = self._active()  # [E, batches, K]
+        trainer.model.module.train()
+        if teacher is not None and self._common_teacher:  # a pass over all clients' samples, padding included
+            trainer.model.load(teacher, self._server.statistics)
+        counts = self._counts()  # [E, batches, K]
+        active = counts > 0
         rates = None if active.all() else send(torch.from_numpy(active * lr), self._targets.device)
         samples = self._samples
         order = samples.padded_orders()  # [E, K, N]
@@ -106,37 +117,63 @@ class _GroupRun:
         labels = self._targets.flatten(0, 1)[positions]  # [E, K, N], or [E, K, N, T]
         inputs = samples.padded(samples.inputs)  # [K, N, ..]
         if teacher is not None and cached:
-            trainer.set_teachers(self._step, inputs, self._targets)
-        self._stack.vector.copy_(self._server.model)
-        if "start" in trainer.experiment.hooks:
-            for row, client in zip(self._stack.vector, self._clients, strict=True):
-                row.copy_(trainer.start(self._server, client))
+            self._set_teachers(inputs)
+        self._start()
         losses: list[Tensor] = []  # [K] each
         for epoch in range(len(order)):
             if samples.changing:
                 inputs = samples.padded(samples.view(epoch))
             if teacher is not None and not cached:
-                trainer.set_teachers(self._step, inputs, self._targets)
+                self._set_teachers(inputs)
             x = inputs.flatten(0, 1).index_select(0, positions[epoch].flatten()).view_as(inputs)
             parts = [part.split(config.batch_size, 1) for part in (x, labels[epoch], order[epoch])]
-            for x, y, rows, rate in zip(*parts, [lr] * active.shape[1] if rates is None else rates[epoch], strict=True):
+            steps = zip(*parts, [lr] * active.shape[1] if rates is None else rates[epoch], counts[epoch], strict=True)
+            for x, y, rows, rate, count in steps:
                 if trainer.stop():
                     raise Interrupted("stopped")
+                if self._stack.layers is not None:
+                    self._stack.layers.counts = count.tolist()
                 losses.append(self._step.run(x, y, rows, rate))
         mask = send(torch.from_numpy(active), self._targets.device).flatten(0, 1).T
-        ends, seen = self._stack.vector, samples.epochs * samples.sizes
-        change = torch.sub(ends, self._server.model, out=self._stack.gradient)
-        distances = torch.linalg.vector_norm(change, dim=1)
-        return StackedRun(ends, torch.stack(losses, 1), mask, seen, distances, self._step.skipped, self._duals())
+        seen, layout = samples.epochs * samples.sizes, trainer.experiment.layout
+        change = torch.sub(self._stack.vector, self._server.model, out=self._stack.gradient)
+        distances = torch.linalg.vector_norm(layout.shared(change), dim=1)
+        return StackedRun(
+            self._stack.whole, torch.stack(losses, 1), mask, seen, distances, self._step.skipped, self._duals()
+        )
 
     def _duals(self) -> Tensor | None:
         perturbation = self._step.terms.perturbation if isinstance(self._step, ExtendedStep) else None
         return None if perturbation is None else perturbation.dual
 
-    def _active(self) -> np.ndarray:
-        """[E, batches, K]: who has a batch."""
-        samples = self._samples
+    def _start(self) -> None:
+        """Each client where it begins."""
+        trainer, stack, server = self._trainer, self._stack, self._server
+        stack.vector.copy_(server.model)
+        if server.statistics is not None:
+            stack.statistics.copy_(server.statistics.expand_as(stack.statistics))
+        if "start" in trainer.experiment.hooks or not self._common_teacher:
+            for k, (own, client) in enumerate(zip(self._servers, self._clients, strict=True)):
+                stack.load(k, trainer.start(own, client), own.statistics)
+        if stack.layers is not None and stack.layers.draws:  # as each client draws by itself
+            seed, device = trainer.experiment.config.seed, stack.vector.device
+            seeds = [torch_seed(seed, Stream.MODULE, server.round, int(k)) for k in self._samples.clients]
+            stack.layers.generators = [torch.Generator(device).manual_seed(number) for number in seeds]
+
+    def _set_teachers(self, inputs: Tensor) -> None:
+        """Of the common teacher, or of each client's own, whose BatchNorm stays with it."""
+        trainer, logits = self._trainer, []
+        for own, samples in zip(self._servers, inputs, strict=True) if not self._common_teacher else ():
+            teacher = trainer.teacher(own)
+            assert teacher is not None
+            trainer.model.load(teacher, own.statistics)
+            logits.append(teacher_logits(trainer.model, samples))
+        trainer.set_teachers(self._step, inputs, self._targets, torch.cat(logits) if logits else None)
+
+    def _counts(self) -> np.ndarray:
+        """[E, batches, K]: how many samples each client has in each batch; 0: no batch."""
+        samples, size = self._samples, self._trainer.experiment.config.batch_size
         epochs = np.arange(samples.epochs.max())[:, None, None]
-        starts = np.arange(0, samples.sizes.max(), self._trainer.experiment.config.batch_size)[:, None]
-        active: np.ndarray = (epochs < samples.epochs) & (starts < samples.sizes)
-        return active
+        starts = np.arange(0, samples.sizes.max(), size)[:, None]
+        counts: np.ndarray = (epochs < samples.epochs) * (samples.sizes - starts).clip(0, size)
+        return counts

@@ -22,7 +22,8 @@ def teacher_outputs(
     The rows of a sequence are its positions: row i T + t is position t of sample i."""
     dtype, samples = model.vector.dtype, 2 if stacked else 1  # dimensions of clients and samples
     if targets.dim() > samples:
-        return _sequence_outputs(model, inputs, targets.flatten(-2), num_classes, distillation)
+        logits = teacher_logits(model, inputs.flatten(0, samples - 1))
+        return outputs_from_logits(logits, targets, num_classes, distillation, stacked)
     proportions = label_proportions(targets, num_classes, ignore_index=PADDING, dtype=dtype)
     with model.autocast():
         return TeacherCache.build(
@@ -36,21 +37,28 @@ def teacher_outputs(
         )
 
 
-def _sequence_outputs(
-    model: FlatModel, inputs: Tensor, targets: Tensor, num_classes: int, distillation: Distillation
-) -> TeacherCache:
-    """For inputs [N, T] and targets [N T], or [K, N, T] and [K, N T]."""
-    length, dtype = inputs.shape[-1], model.vector.dtype
-    sequences, mode = inputs.reshape(-1, length), model.module.training
+def teacher_logits(model: FlatModel, inputs: Tensor) -> Tensor:
+    """Logits of the model as it stands, in eval mode, for inputs [N, ..]; of sequences, every position has a row."""
+    length, mode = inputs.shape[1] if inputs.dim() == 2 else 1, model.module.training
     with torch.no_grad(), model.autocast():
         model.module.eval()
-        logits = [by_position(model.module(part)) for part in sequences.split(max(1, _BATCH_ROWS // length))]
+        parts = channels_last(inputs).split(max(1, _BATCH_ROWS // length))
+        logits = [by_position(model.module(part)) for part in parts]
         model.module.train(mode)
+    return torch.cat(logits)
+
+
+def outputs_from_logits(
+    logits: Tensor, targets: Tensor, num_classes: int, distillation: Distillation, stacked: bool
+) -> TeacherCache:
+    """From the logits of all samples or positions, clients one after the other, and targets [N, ..] or [K, N, ..]."""
+    targets = targets.flatten(1) if stacked else targets.flatten()
+    dtype = torch.promote_types(logits.dtype, torch.float32)
     return TeacherCache.from_logits(
-        torch.cat(logits).view(*targets.shape, num_classes),
+        logits.view(*targets.shape, num_classes),
         targets,
         label_proportions(targets, num_classes, ignore_index=PADDING, dtype=dtype),
         dtype=dtype,
-        client_dim=0 if targets.dim() == 2 else None,
+        client_dim=0 if stacked else None,
         **distillation.teacher_options(),
     )

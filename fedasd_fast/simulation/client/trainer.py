@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ...algorithms import Client, Correction, Server
+from ...algorithms import Client, Correction, Distillation, Server
 from ...algorithms.hooks import STEP_HOOKS
 from ...common.randomness import Stream, torch_seeded
 from ...common.schema import ConfigError
+from ...loss.teacher_cache import TeacherCache
 from ..errors import Interrupted
 from ..experiment import Experiment
 from .cuda_graph import CudaGraphStep
@@ -26,12 +27,12 @@ from .local_loss import LocalLoss
 from .local_step import LocalStep, TrainableModel
 from .samples import LocalSamples
 from .step_terms import step_terms
-from .teacher import teacher_outputs
+from .teacher import outputs_from_logits, teacher_outputs
 
 
 @dataclass(frozen=True)
 class LocalRun:
-    end: Tensor  # [P] where training ended: the model's own vector, valid until it trains again
+    end: Tensor  # [N] where training ended: the model's own whole vector, valid until it trains again
     losses: Tensor  # [steps]
     samples: int  # that training went through, epochs counted
     skipped: int = 0  # steps whose gradient overflowed in float16
@@ -66,7 +67,7 @@ class Trainer:
         if self._teacher is None or self._teacher[0] is not server:
             with calling(method, "teacher"):
                 found = method.teacher(server)
-                self._teacher = server, None if found is None else vector_like(found, server.model, "what it returned")
+                self._teacher = server, None if found is None else self._own(found, server)
         return self._teacher[1]
 
     def start(self, server: Server, client: Client) -> Tensor:
@@ -74,7 +75,11 @@ class Trainer:
         if "start" not in self.experiment.hooks:
             return server.model
         with calling(self.experiment.method, "start"):
-            return vector_like(self.experiment.method.start(server, client), server.model, "what it returned")
+            return self._own(self.experiment.method.start(server, client), server)
+
+    def _own(self, found: Tensor, server: Server) -> Tensor:
+        """What a hook returned, [P], with the client's own values of what stays with it."""
+        return self.experiment.layout.personal(vector_like(found, server.model, "what it returned"), server.model)
 
     def train(
         self, server: Server, client: Client, correction: Correction, epochs: int, losses: list[Tensor]
@@ -87,7 +92,7 @@ class Trainer:
         step, skipped = self.step, 0 if self.step.skipped is None else int(self.step.skipped)
         perturbation = step.terms.perturbation if isinstance(step, ExtendedStep) else None
         dual = None if perturbation is None else perturbation.dual
-        return LocalRun(self.model.vector, torch.stack(losses), samples, skipped, dual)
+        return LocalRun(self.model.whole, torch.stack(losses), samples, skipped, dual)
 
     def _epochs(self, server: Server, client: Client, correction: Correction, epochs: int, losses: list[Tensor]) -> int:
         config, data, step = self.experiment.config, self.experiment.data, self.step
@@ -98,13 +103,13 @@ class Trainer:
         targets, teacher = samples.targets, self.teacher(server) if self.distils else None
         cached = config.teacher != "recompute"
         if teacher is not None and cached:
-            self.model.vector.copy_(teacher)
+            self.model.load(teacher, server.statistics)
             self.set_teachers(step, samples.inputs, targets)
-        self.model.vector.copy_(self.start(server, client))
+        self.model.load(self.start(server, client), server.statistics)
         for _ in range(epochs):
             view, order = samples.view(), samples.order()
             if teacher is not None and not cached:
-                with self.model.holding(teacher):
+                with self.model.holding(self.model.layout.whole(teacher, server.statistics)):
                     self.set_teachers(step, view, targets)
             parts = (channels_last(view[order]), targets[order], order)
             for x, y, rows in zip(*(part.split(config.batch_size) for part in parts), strict=True):
@@ -118,14 +123,21 @@ class Trainer:
         """Whether a teacher is needed."""
         return self.distillation is not None or self.ascent is not None
 
-    def set_teachers(self, step: LocalStep, inputs: Tensor, targets: Tensor) -> None:
-        """The outputs of the model as it stands, on one client's samples [N, ..] or on those of K clients."""
+    def set_teachers(self, step: LocalStep, inputs: Tensor, targets: Tensor, logits: Tensor | None = None) -> None:
+        """The outputs of the model as it stands, on one client's samples [N, ..] or on those of K clients; or, given
+        their logits, of other models."""
         num_classes, stacked = self.experiment.data.num_classes, step.model.vector.dim() == 2
+
+        def outputs(term: Distillation) -> TeacherCache:
+            if logits is not None:
+                return outputs_from_logits(logits, targets, num_classes, term, stacked)
+            return teacher_outputs(self.model, inputs, targets, num_classes, term, stacked)
+
         if self.distillation is not None:
-            step.set_teacher(teacher_outputs(self.model, inputs, targets, num_classes, self.distillation, stacked))
+            step.set_teacher(outputs(self.distillation))
         if self.ascent is not None:
             assert isinstance(step, ExtendedStep)
-            step.set_ascent_teacher(teacher_outputs(self.model, inputs, targets, num_classes, self.ascent, stacked))
+            step.set_ascent_teacher(outputs(self.ascent))
 
     def _extend(self, step: ExtendedStep, server: Server, client: Client) -> None:
         terms = step_terms(self.experiment, server, client, self.model.vector)

@@ -26,13 +26,13 @@ class ClientUpdate:
     record: dict[str, Tensor] | None  # what the client wrote last
     run: LocalRun
     state: dict[str, Tensor]  # what it keeps now, and what it sends beside its model
-    model: Tensor  # [P] what it sends as its model
+    model: Tensor  # [N] what it sends as its model
 
 
 def load_client(experiment: Experiment, id: int, record: Mapping[str, Tensor] | None, like: Tensor) -> Client:
     """The client with what its record says, zeros like the vector `like` if it has none yet."""
-    names = experiment.method.client_state
-    state = {name: record[name].to(like.device) if record else torch.zeros_like(like) for name in names}
+    names, layout = experiment.method.client_state, experiment.layout
+    state = {name: layout.trained(record[name]).to(like.device) if record else torch.zeros_like(like) for name in names}
     return Client(id, experiment.relative_size(id), state, experiment.label_counts(id))
 
 
@@ -43,6 +43,7 @@ def train_client(
     losses = [] if losses is None else losses
     record = records.read(task.client)
     client = load_client(trainer.experiment, task.client, record, trainer.model.vector)
+    server = trainer.experiment.personal(server, record["upload"] if record and "upload" in record else None)
     try:
         method = trainer.experiment.method
         with calling(method, "correction"):
@@ -51,8 +52,17 @@ def train_client(
     except SimulationError:
         raise
     except Exception as error:
-        raise ClientError(client.id, server.round, len(losses), reason_of(error)) from error
+        raise ClientError(client.id, server.round, len(losses), _with_remedy(reason_of(error))) from error
     return checked_update(trainer.experiment, server, client, record, run)
+
+
+def _with_remedy(reason: str) -> str:
+    if "more than 1 value per channel" not in reason:  # torch's words for a batch of one sample
+        return reason
+    return (
+        f"{reason}; BatchNorm needs two samples: choose a batch_size that leaves no client a last batch of one, or "
+        "set on_client_error = drop"
+    )
 
 
 def checked_update(
@@ -85,17 +95,21 @@ def finish(experiment: Experiment, server: Server, client: Client, run: LocalRun
     method = experiment.method
     client = client if run.dual is None else replace(client, dual=run.dual)
     with calling(method, "finish"):
-        state = method.finish(server, client, run.end, steps)
+        end = experiment.layout.trained(run.end)
+        state = method.finish(server, client, end, steps)
         names = (*method.client_state, *method.sent)
         missing = [name for name in names if name not in state]
         if missing:
             raise KeyError(f"{', '.join(missing)} not in what it returned")
-        return {name: vector_like(state[name], run.end, name) for name in names}
+        return {name: experiment.layout.shared(vector_like(state[name], end, name)) for name in names}
 
 
 def contribution(experiment: Experiment, server: Server, client: Client, run: LocalRun, steps: int) -> Tensor:
-    """What the client sends as its model, [P]."""
+    """What the client sends as its model, [N]."""
     if "contribution" not in experiment.hooks:
         return run.end
+    layout = experiment.layout
+    end = layout.trained(run.end)
     with calling(experiment.method, "contribution"):
-        return vector_like(experiment.method.contribution(server, client, run.end, steps), run.end, "what it returned")
+        sent = vector_like(experiment.method.contribution(server, client, end, steps), end, "what it returned")
+    return layout.whole(layout.personal(sent, end), layout.statistics(run.end))

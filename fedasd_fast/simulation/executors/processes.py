@@ -80,9 +80,9 @@ class ProcessesExecutor(Executor):
         self.start()
         assert self._pool is not None
         buffers, layout = self._buffers, self.context.sum_layout
-        buffers.model.copy_(server.model)
+        buffers.model.copy_(self.context.experiment.sent(server))
         for name, vector in buffers.state.items():
-            vector.copy_(server.state[name])
+            vector.copy_(self.context.experiment.layout.whole(server.state[name]))
         slots = self._records.reserve(CohortTasks.of(tasks).clients.tolist())
         sums = layout.empty()
 

@@ -40,7 +40,8 @@ class StackedExecutor(InProcessExecutor):
         clients = CohortClients(experiment, tasks.clients, self.context.records, like)
         try:
             run = self._trainer.train(server, tasks, clients)
-            states, models = _finish(experiment, server, clients, run)
+            servers = clients.servers(server)
+            states, models = _finish(experiment, server, clients, run, servers)
         except Interrupted:
             raise
         except Exception as error:  # of one operation for all, which does not say whose it was: one by one, then
@@ -51,7 +52,9 @@ class StackedExecutor(InProcessExecutor):
                 else:  # the others have the bits that they would have had in the group
                     self.train_group(server, [task], sums)
             return
-        if _all_usable(server, run, states if models is None else {**states, "contribution": models}):
+        checked = dict(states) if models is None else {**states, "contribution": models}
+        statistics = experiment.layout.statistics(run.ends)
+        if _all_usable(server, run, checked if statistics is None else {**checked, "statistics": statistics}):
             scratch = self._trainer.scratch(len(group))
             self._aggregator.add_stacked(sums, server, tasks, clients, run, states, scratch, models)
             for k, task in enumerate(group) if self._watch else ():
@@ -60,27 +63,32 @@ class StackedExecutor(InProcessExecutor):
         for k, task in enumerate(group):
             with self.dropping(task, sums):
                 record = self.context.records.read(task.client)
-                update = checked_update(experiment, server, clients[k], record, run.client(k))
+                own = server if servers is None else servers[k]
+                update = checked_update(experiment, own, clients[k], record, run.client(k))
                 self._aggregator.add(sums, server, task, update)
                 self._watch.tell(server, task, update.run)
 
 
 def _finish(
-    experiment: Experiment, server: Server, clients: CohortClients, run: StackedRun
+    experiment: Experiment,
+    server: Server,
+    clients: CohortClients,
+    run: StackedRun,
+    servers: Sequence[Server] | None,  # as each client sees it; None: all see the same
 ) -> tuple[dict[str, Tensor], Tensor | None]:
     """What the clients keep and send beside their models, [K, P] each, and what they send as models; None: the ends."""
-    method = experiment.method
-    if "contribution" not in experiment.hooks and run.duals is None:
-        return cohort_finish(method, server, clients, run.ends, run.updates), None
-    states = {name: torch.empty_like(run.ends) for name in (*method.client_state, *method.sent)}
+    method, ends = experiment.method, experiment.layout.trained(run.ends)
+    if "contribution" not in experiment.hooks and run.duals is None and servers is None:
+        return cohort_finish(method, server, clients, ends, run.updates), None
+    states = {name: torch.empty_like(ends) for name in (*method.client_state, *method.sent)}
     models = torch.empty_like(run.ends) if "contribution" in experiment.hooks else None
     for k, steps in enumerate(run.updates.tolist()):
-        one = run.client(k)
-        state = finish(experiment, server, clients[k], one, steps) if states else {}
+        one, own = run.client(k), server if servers is None else servers[k]
+        state = finish(experiment, own, clients[k], one, steps) if states else {}
         for name, rows in states.items():
             rows[k] = state[name]
         if models is not None:
-            models[k] = contribution(experiment, server, clients[k], one, steps)
+            models[k] = contribution(experiment, own, clients[k], one, steps)
     return states, models
 
 

@@ -60,7 +60,7 @@ class TorchrunExecutor(Executor):
             failure = portable(error)
         dropped = sums.reports.errors
         sent = torch.tensor([int(failure is not None), len(dropped)])
-        mark = _fingerprint(server.model)
+        mark = _fingerprint(context.experiment.sent(server))
         ids = CohortTasks.of(tasks).clients
         tail = torch.cat([_table(ids, sums.reports).view(-1), sent, mark.view(1).cpu()])
         buffer[rows * size :] = tail.to(buffer.device)

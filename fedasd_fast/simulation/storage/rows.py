@@ -16,6 +16,7 @@ _NUMBERS = (
     "client_updates",
     "samples",
     "client_acc_",
+    "client_test_acc_",
     "bytes_",
 )  # names begin with
 _LONGEST = 1000  # characters of a version

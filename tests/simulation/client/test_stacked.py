@@ -266,7 +266,7 @@ def test_an_exception_is_pinned_to_its_client() -> None:
 def test_networks_that_cannot_be_stacked_are_refused() -> None:
     shared = nn.Linear(6, 6)
     for layers, reason in (
-        ([nn.Linear(6, 5), nn.Dropout(0.5)], r"layer 1 \(Dropout\) draws.*executor = serial"),
+        ([nn.Linear(6, 5), nn.AlphaDropout(0.5)], r"layer 1 \(AlphaDropout\) draws.*executor = serial"),
         (
             [shared, nn.Tanh(), shared, nn.Linear(6, 5)],
             r"layers 0 and 2 are one and the same Linear.*executor = serial",

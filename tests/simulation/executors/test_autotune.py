@@ -118,7 +118,7 @@ def test_a_real_choice_is_told_kept_and_continued(tmp_path: Path, caplog: pytest
 
 class Dropping(nn.Sequential):
     def __init__(self) -> None:
-        super().__init__(nn.Linear(12, 5), nn.Dropout(0.5))
+        super().__init__(nn.Linear(12, 5), nn.AlphaDropout(0.5))
 
 
 def test_networks_and_clients_that_cannot_be_timed(caplog: pytest.LogCaptureFixture) -> None:
