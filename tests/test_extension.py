@@ -65,7 +65,9 @@ def test_build_info_tells_what_is_active():
     assert info["reason"] is None
     assert "cpu" in info["devices"]
     assert info["cpu_capability"] in ("avx512", "avx2", "generic")
-    assert info["torch_built"].split(".")[:2] == torch.__version__.split(".")[:2]
+    assert info["build"] in ("_C", "_stable")
+    if info["build"] == "_C":
+        assert info["torch_built"].split(".")[:2] == torch.__version__.split(".")[:2]
 
 
 OPS = ["asd_objective", "asd_loss_and_grad", "teacher_cache", "local_step_", "ascend_", "accumulate_"]
@@ -87,10 +89,10 @@ def test_without_the_extension_the_reference_runs_and_says_so_once():
 
 def test_an_extension_that_was_never_built_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(tmp_path)])  # the tests' own package is compiled
-    module, reason = loader._load(tmp_path)
-    assert module is None
-    assert "has not been compiled" in reason
-    assert "pip install" in reason
+    loaded = loader._load(tmp_path)
+    assert loaded.module is None
+    assert "has not been compiled" in loaded.reason
+    assert "pip install" in loaded.reason
 
 
 def test_an_extension_of_an_older_version_is_not_used(tmp_path, monkeypatch):
@@ -99,29 +101,31 @@ def test_an_extension_of_an_older_version_is_not_used(tmp_path, monkeypatch):
 
     (tmp_path / "_built_for.txt").write_text(torch.__version__)
     monkeypatch.setattr(loader.importlib, "import_module", lambda name: Older)
-    module, reason = loader._load(tmp_path)
-    assert module is None
-    assert "older version" in reason
-    assert "local_step_" in reason
-    assert "rebuild" in reason
+    loaded = loader._load(tmp_path)
+    assert loaded.module is None
+    assert "older version" in loaded.reason
+    assert "local_step_" in loaded.reason
+    assert "rebuild" in loaded.reason
 
 
 def test_an_extension_whose_loss_lacks_an_argument_is_not_used(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDASD_EXTENSION", loader.build)
     (tmp_path / "_built_for.txt").write_text(torch.__version__)
-    assert loader._load(tmp_path) == (loader.module, None)
+    (tmp_path / "_stable.abi3.so").touch()
+    assert loader._load(tmp_path) == (loader.module, None, loader.build, None)
     assert not loader._takes("an argument of tomorrow")
     monkeypatch.setattr(loader, "_takes", lambda argument: False)
-    module, reason = loader._load(tmp_path)
-    assert module is None
-    assert "older version (it lacks the argument alpha_normalizer of asd_objective)" in reason
+    loaded = loader._load(tmp_path)
+    assert loaded.module is None
+    assert "older version (it lacks the argument alpha_normalizer of asd_objective)" in loaded.reason
 
 
 def test_an_extension_for_another_torch_is_not_loaded(tmp_path):
     (tmp_path / "_built_for.txt").write_text("1.2.3\n")
-    module, reason = loader._load(tmp_path)
-    assert module is None
-    assert "built for torch 1.2.3" in reason
-    assert torch.__version__ in reason
+    loaded = loader._load(tmp_path)
+    assert loaded.module is None
+    assert "built for torch 1.2.3" in loaded.reason
+    assert torch.__version__ in loaded.reason
 
 
 def test_a_library_linked_from_objects_of_another_torch_is_not_used(tmp_path, monkeypatch):
@@ -129,10 +133,10 @@ def test_a_library_linked_from_objects_of_another_torch_is_not_used(tmp_path, mo
     stale = SimpleNamespace(**dict.fromkeys(loader._REQUIRED_FUNCTIONS))
     stale.build_info = lambda: {"torch_built": "1.2.3"}
     monkeypatch.setattr(loader.importlib, "import_module", lambda name: stale)
-    module, reason = loader._load(tmp_path)
-    assert module is None
-    assert "built for torch 1.2.3" in reason
-    assert "rebuild" in reason
+    loaded = loader._load(tmp_path)
+    assert loaded.module is None
+    assert "built for torch 1.2.3" in loaded.reason
+    assert "rebuild" in loaded.reason
 
 
 def test_a_source_folder_that_hides_the_installed_package_is_named(tmp_path, monkeypatch):
@@ -141,10 +145,37 @@ def test_a_source_folder_that_hides_the_installed_package_is_named(tmp_path, mon
         folder.mkdir(parents=True)
     (site / "_built_for.txt").write_text(torch.__version__)
     monkeypatch.setattr(sys, "path", [str(clone.parent), str(site.parent)])
-    module, reason = loader._load(clone)
-    assert module is None
-    assert f"the source folder {clone} hides the package that is installed in {site}" in reason
-    assert "run from another directory" in reason
+    loaded = loader._load(clone)
+    assert loaded.module is None
+    assert f"the source folder {clone} hides the package that is installed in {site}" in loaded.reason
+    assert "run from another directory" in loaded.reason
+
+
+def test_the_build_for_every_torch_takes_the_place_of_one_that_is_refused(tmp_path, monkeypatch):
+    monkeypatch.delenv("FEDASD_EXTENSION", raising=False)
+    monkeypatch.delitem(sys.modules, "fedasd_fast._C", raising=False)
+    other = SimpleNamespace(**dict.fromkeys(loader._REQUIRED_FUNCTIONS))
+    monkeypatch.setattr(loader.importlib, "import_module", {"fedasd_fast.kernels.stable": other}.__getitem__)
+    (tmp_path / "_stable.abi3.so").touch()
+    assert loader._load(tmp_path) == (other, None, "_stable", None)
+    (tmp_path / "_built_for.txt").write_text("1.2.3\n")
+    loaded = loader._load(tmp_path)
+    assert loaded[:3] == (other, None, "_stable")
+    assert "built for torch 1.2.3" in loaded.refused
+    monkeypatch.setenv("FEDASD_EXTENSION", "_C")
+    assert "built for torch 1.2.3" in loader._load(tmp_path).reason
+
+
+def test_a_build_can_be_chosen_by_environment(tmp_path, monkeypatch):
+    (tmp_path / "_built_for.txt").write_text(torch.__version__)
+    monkeypatch.setenv("FEDASD_EXTENSION", "_stable")
+    loaded = loader._load(tmp_path)
+    assert loaded.module is None
+    assert "FEDASD_EXTENSION = '_stable', which has not been compiled" in loaded.reason
+    assert "FEDASD_BUILD=_stable pip install" in loaded.reason
+    monkeypatch.setenv("FEDASD_EXTENSION", "_D")
+    with pytest.raises(ValueError, match="FEDASD_EXTENSION = '_D'; expected _C or _stable"):
+        loader._load(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["avx512", "avx2", "generic", "no such set"])

@@ -15,7 +15,7 @@ import setuptools
 import torch
 
 SETUP = Path(__file__).parents[1] / "setup.py"
-SWITCHES = ("CXX", "FEDASD_FORCE_CPU", "FEDASD_NO_EXTENSION", "FORCE_CUDA", "TORCH_CUDA_ARCH_LIST")
+SWITCHES = ("CXX", "FEDASD_BUILD", "FEDASD_FORCE_CPU", "FEDASD_NO_EXTENSION", "FORCE_CUDA", "TORCH_CUDA_ARCH_LIST")
 
 
 class Setup:
@@ -64,6 +64,10 @@ def test_no_compiler_means_the_reference_and_one_line(
         build.run(FORCE_CUDA="1")
     with pytest.raises(SystemExit, match="CXX = 'no-such-compiler' was not found"):
         build.run(CXX="no-such-compiler")
+    with pytest.raises(
+        SystemExit, match=r"CXX = 'ccache g\+\+'; expected one program without arguments: for ccache put"
+    ):
+        build.run(CXX="ccache g++")
 
 
 def test_the_extension_can_be_left_out(build: Setup, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,6 +100,43 @@ def test_objects_of_another_torch_lie_elsewhere_and_a_wheel_names_its_torch(buil
     assert command.build_temp == os.path.join("temp", f"torch-{torch.__version__}")
     tag = build.arguments["options"]["bdist_wheel"]["build_number"]
     assert torch.__version__.startswith(tag + ".")
+
+
+def test_the_build_for_every_torch_makes_a_wheel_for_every_python(
+    build: Setup, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build.compiler(tmp_path, "")
+    build.run(FEDASD_FORCE_CPU="1", FEDASD_BUILD="_stable")
+    (extension,) = build.arguments["ext_modules"]
+    assert extension.name == "fedasd_fast._stable"
+    assert extension.py_limited_api
+    assert "torch_python" not in extension.libraries
+    assert ("TORCH_TARGET_VERSION", "0x020A000000000000") in extension.define_macros
+    assert build.arguments["options"]["bdist_wheel"] == {"py_limited_api": "cp310"}
+    assert "for every torch since 2.10" in capsys.readouterr().out
+    build.run(FEDASD_BUILD="both")
+    assert [e.name for e in build.arguments["ext_modules"]] == ["fedasd_fast._C", "fedasd_fast._stable"]
+    assert "py_limited_api" not in build.arguments["options"]["bdist_wheel"]
+    with pytest.raises(SystemExit, match="FEDASD_BUILD = 'all'; expected _C, _stable or both"):
+        build.run(FEDASD_BUILD="all")
+
+
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [
+        ("/tmp/pip-build-env-x1/overlay/lib/python3.12/site-packages", "_stable"),
+        ("/tmp/build-env-x1/lib/python3.12/site-packages", "_stable"),
+        ("/root/.cache/uv/builds-v0/.tmpx1/lib/python3.12/site-packages", "_stable"),
+        ("/home/me/my-build-environment/lib/python3.12/site-packages", "_C"),
+    ],
+)
+def test_a_torch_that_was_fetched_for_the_build_alone_is_not_built_for(
+    build: Setup, tmp_path: Path, folder: str, expected: str
+) -> None:
+    build.compiler(tmp_path, "")
+    decide = build.run(FEDASD_FORCE_CPU="1")["wanted_builds"]
+    build.patch.setattr(torch, "__file__", f"{folder}/torch/__init__.py")
+    assert decide() == [expected]
 
 
 @pytest.mark.parametrize("gpu", [True, False])

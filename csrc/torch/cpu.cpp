@@ -15,15 +15,6 @@
 namespace fedasd {
 namespace {
 
-cpu::Parallel parallel() {
-  cpu::Parallel p;
-  p.threads = at::in_parallel_region() ? 1 : at::get_num_threads();
-  p.run = [](int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& f) {
-    parallel_for(0, n, grain, f);
-  };
-  return p;
-}
-
 template <class F>
 void as_value_error(F f) {
   try {
@@ -82,13 +73,13 @@ TrainedClients train_clients(FEDASD_TRAIN_PARAMETERS) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(fedasd, CPU, m) {
-  m.impl("asd_objective", asd_objective);
-  m.impl("asd_loss_and_grad", asd_loss_and_grad);
-  m.impl("teacher_cache", teacher_cache);
-  m.impl("local_step_", local_step);
-  m.impl("ascend_", ascend);
-  m.impl("accumulate_", accumulate);
-  m.impl("train_clients", train_clients);
+  m.impl("asd_objective", TORCH_FN(asd_objective));
+  m.impl("asd_loss_and_grad", TORCH_FN(asd_loss_and_grad));
+  m.impl("teacher_cache", TORCH_FN(teacher_cache));
+  m.impl("local_step_", TORCH_FN(local_step));
+  m.impl("ascend_", TORCH_FN(ascend));
+  m.impl("accumulate_", TORCH_FN(accumulate));
+  m.impl("train_clients", TORCH_FN(train_clients));
 }
 
 }  // namespace fedasd

@@ -10,6 +10,8 @@
 #include <exception>
 #endif
 
+#include "../cpu/parallel.h"
+
 namespace fedasd {
 
 #if defined(_OPENMP)
@@ -37,5 +39,15 @@ void parallel_for(int64_t begin, int64_t end, int64_t grain, const F& f) {
   if (call.error) std::rethrow_exception(call.error);
 }
 #endif
+
+// The pool as the CPU kernels take it.
+inline cpu::Parallel parallel() {
+  cpu::Parallel p;
+  p.threads = at::in_parallel_region() ? 1 : at::get_num_threads();
+  p.run = [](int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& f) {
+    parallel_for(0, n, grain, f);
+  };
+  return p;
+}
 
 }  // namespace fedasd

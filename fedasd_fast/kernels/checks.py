@@ -129,7 +129,7 @@ def check_normalizer(alpha_normalizer: Tensor, student: Tensor) -> None:
     )
     _check_shape(alpha_normalizer, student.shape[:-2], "alpha_normalizer", "one number, or one for each client")
     _check_device(alpha_normalizer, student, "alpha_normalizer")
-    _check_undifferentiated(alpha_normalizer, "alpha_normalizer")
+    check_undifferentiated(alpha_normalizer, "alpha_normalizer")
     check_memory(alpha_normalizer, "alpha_normalizer")
 
 
@@ -154,7 +154,7 @@ def check_inputs(
     elif rows is None:
         check_logits(teacher, "teacher_logits")
         _check_shape(teacher, student.shape, "teacher_logits", "the shape of student_logits")
-        _check_undifferentiated(teacher, "teacher_logits")
+        check_undifferentiated(teacher, "teacher_logits")
         _check_device(teacher, student, "teacher_logits")
     else:
         require(
@@ -180,7 +180,7 @@ def check_inputs(
 def check_teacher(teacher: Tensor, targets: Tensor, label_prior: Tensor) -> None:
     """The same for building a cache."""
     check_logits(teacher, "teacher_logits")
-    _check_undifferentiated(teacher, "teacher_logits")
+    check_undifferentiated(teacher, "teacher_logits")
     _check_integers(targets, "targets", teacher.shape[:-1], "one label for each row of teacher_logits")
     _check_device(targets, teacher, "targets", "teacher_logits")
     _check_prior(label_prior, teacher, "teacher_logits")
@@ -196,7 +196,7 @@ def check_cache(rows: Tensor | None, cache: tuple[Tensor | None, ...]) -> None:
 
 def check_proportions(label_prior: Tensor) -> None:
     check_tensor(label_prior, "label_prior")
-    _check_undifferentiated(label_prior, "label_prior")
+    check_undifferentiated(label_prior, "label_prior")
     require(
         label_prior.is_floating_point(),
         f"label_prior has dtype {label_prior.dtype}; expected proportions (floating point), "
@@ -212,7 +212,7 @@ def _check_prior(label_prior: Tensor, logits: Tensor, logits_name: str) -> None:
     _check_device(label_prior, logits, "label_prior", logits_name)
 
 
-def _check_undifferentiated(tensor: Tensor, name: str) -> None:
+def check_undifferentiated(tensor: Tensor, name: str) -> None:
     require(
         not tensor.requires_grad,
         f"{name} requires grad, but ASD has no gradient for it; pass {name}.detach() or compute it under "

@@ -1,4 +1,8 @@
-"""Loads the compiled extension, or records why there is none."""
+"""Loads one of the two builds of the compiled kernels, or records why there is none.
+
+`_C` was compiled for one release of torch and has its own binding and derivative in C++; `_stable` serves every torch
+since 2.10 through LibTorch's stable ABI, with the derivative in Python (stable.py).  Where both are, `_C` is taken.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,17 @@ import platform
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 _REQUIRED_FUNCTIONS = ("asd_objective", "asd_loss_and_grad", "local_step_", "ascend_", "accumulate_", "train_clients",
                        "epoch_orders", "synthetic_samples")  # fmt: skip
 _REBUILD_ADVICE = "rebuild it in this environment with `pip install --no-build-isolation --force-reinstall --no-deps .`"
+_BUILD_ADVICE = {
+    name: f"build it with `FEDASD_BUILD={name} pip install --no-build-isolation --force-reinstall --no-deps .`"
+    for name in ("_C", "_stable")
+}
 
 
 def _release(version: str) -> list[str]:
@@ -31,46 +39,91 @@ def _takes(argument: str) -> bool:
     return any(a.name == argument for a in schema.arguments)
 
 
+class Loaded(NamedTuple):
+    """The functions of a build; or None and the reason.  `refused` says why `_C` was not taken, if it was there."""
+
+    module: Any
+    reason: str | None = None
+    build: str | None = None
+    refused: str | None = None
+
+
+def _is_compiled(folder: Path) -> bool:
+    return (folder / "_built_for.txt").exists() or any(folder.glob("_stable.*"))
+
+
 def _hidden_by(folder: Path) -> Path | None:
     """The compiled package that this folder hides: Python looks in the current directory first."""
     for entry in sys.path:
         other = Path(entry).resolve() / "fedasd_fast"
-        if other != folder.resolve() and (other / "_built_for.txt").exists():
+        if other != folder.resolve() and _is_compiled(other):
             return other
     return None
 
 
-def _load(folder: Path) -> tuple[Any, str | None]:
-    """The module, or None and the reason."""
-    if os.environ.get("FEDASD_DISABLE_EXTENSION", "0") not in ("", "0"):
-        return None, "switched off by FEDASD_DISABLE_EXTENSION"
-    mark = folder / "_built_for.txt"
-    if not mark.exists():
-        if installed := _hidden_by(folder):
-            return None, (
-                f"the source folder {folder} hides the package that is installed in {installed}; "
-                "run from another directory, or install with `pip install --no-build-isolation -e .`"
-            )
-        return None, f"the extension has not been compiled; with a C++ compiler at hand, {_REBUILD_ADVICE}"
-    # torch keeps no binary interface across releases: loading would fail with mangled symbols, or worse, succeed.
-    built_for = mark.read_text().strip()
-    if _release(built_for) != _release(torch.__version__):
-        return None, _other_torch(built_for)
-    try:
-        loaded = importlib.import_module("fedasd_fast._C")
-    except ImportError as error:
-        return None, f"the extension does not load ({error}); {_REBUILD_ADVICE}"
+def _lacks(loaded: Any) -> str | None:
+    """What this build, of an older version of the package, does not have."""
     lacking = [name for name in _REQUIRED_FUNCTIONS if not hasattr(loaded, name)]
     if not lacking and not _takes("alpha_normalizer"):
         lacking = ["the argument alpha_normalizer of asd_objective"]
-    if not lacking and _release(torch_built := loaded.build_info()["torch_built"]) != _release(torch.__version__):
-        return None, _other_torch(torch_built)  # objects of an older build, whatever stands beside the library
     if lacking:
-        return None, f"the extension was built from an older version (it lacks {', '.join(lacking)}); {_REBUILD_ADVICE}"
-    return loaded, None
+        return f"the extension was built from an older version (it lacks {', '.join(lacking)}); {_REBUILD_ADVICE}"
+    return None
 
 
-module, reason = _load(Path(__file__).parents[1])
+def _load_c(folder: Path) -> Loaded:
+    # torch keeps no binary interface across releases: loading would fail with mangled symbols, or worse, succeed.
+    built_for = (folder / "_built_for.txt").read_text().strip()
+    if _release(built_for) != _release(torch.__version__):
+        return Loaded(None, _other_torch(built_for))
+    try:
+        loaded = importlib.import_module("fedasd_fast._C")
+    except ImportError as error:
+        return Loaded(None, f"the extension does not load ({error}); {_REBUILD_ADVICE}")
+    if lack := _lacks(loaded):
+        return Loaded(None, lack)
+    if _release(torch_built := loaded.build_info()["torch_built"]) != _release(torch.__version__):
+        return Loaded(None, _other_torch(torch_built))  # objects of an older build, whatever stands beside the library
+    return Loaded(loaded, build="_C")
+
+
+def _load_stable() -> Loaded:
+    try:
+        loaded = importlib.import_module("fedasd_fast.kernels.stable")
+    except (ImportError, AttributeError) as error:  # AttributeError: an op of a newer version is not there
+        return Loaded(None, f"the extension for every torch does not load ({error}); {_REBUILD_ADVICE}")
+    if lack := _lacks(loaded):
+        return Loaded(None, lack)
+    return Loaded(loaded, build="_stable")
+
+
+def _load(folder: Path) -> Loaded:
+    if os.environ.get("FEDASD_DISABLE_EXTENSION", "0") not in ("", "0"):
+        return Loaded(None, "switched off by FEDASD_DISABLE_EXTENSION")
+    wanted = os.environ.get("FEDASD_EXTENSION") or None
+    if wanted not in (None, "_C", "_stable"):
+        raise ValueError(f"FEDASD_EXTENSION = {wanted!r}; expected _C or _stable, or nothing to take what is there")
+    if not _is_compiled(folder):
+        if installed := _hidden_by(folder):
+            return Loaded(None, (
+                f"the source folder {folder} hides the package that is installed in {installed}; "
+                "run from another directory, or install with `pip install --no-build-isolation -e .`"
+            ))  # fmt: skip
+        return Loaded(None, f"the extension has not been compiled; with a C++ compiler at hand, {_REBUILD_ADVICE}")
+    there = {"_C": (folder / "_built_for.txt").exists(), "_stable": any(folder.glob("_stable.*"))}
+    if wanted and not there[wanted]:
+        return Loaded(None, f"FEDASD_EXTENSION = {wanted!r}, which has not been compiled; {_BUILD_ADVICE[wanted]}")
+    refused = None
+    if there["_C"] and wanted != "_stable":
+        loaded = _load_c(folder)
+        # Once its library is in the process its ops are registered, and those of another build cannot be.
+        if loaded.module or wanted or not there["_stable"] or "fedasd_fast._C" in sys.modules:
+            return loaded
+        refused = loaded.reason
+    return _load_stable()._replace(refused=refused)
+
+
+module, reason, build, refused = _load(Path(__file__).parents[1])
 available = module is not None
 devices: tuple[str, ...] = ()
 if available:
@@ -125,10 +178,16 @@ def warn_once() -> None:
 
 
 def build_info() -> dict[str, Any]:
-    """What was compiled, what is active, for which CPU and GPU; `reason` says why nothing is."""
+    """What was compiled, what is active, for which CPU and GPU; `reason` says why nothing is.
+
+    `build` is `_C` (for this torch) or `_stable` (for every torch since 2.10); `refused` says why a `_C` that is there
+    was not taken.
+    """
     info: dict[str, Any] = {
         "extension": available,
         "reason": reason,
+        "build": build,
+        "refused": refused,
         "devices": list(devices),
         "torch_running": torch.__version__,
         "python": platform.python_version(),

@@ -90,7 +90,7 @@ def _fake_train_clients(
     return start.new_empty(clients, start.shape[0]), start.new_empty(clients, steps), norms, norms.new_empty(clients)
 
 
-def _vmap_rule(op: Callable[..., Any], tensors: int) -> Callable[..., Any]:
+def vmap_rule(op: Callable[..., Any], tensors: int) -> Callable[..., Any]:
     def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
         """[V, ..] of every tensor; a client dimension below it is folded in, [V, K, ..] -> [V K, ..]."""
         size = info.batch_size
@@ -119,7 +119,7 @@ def register() -> None:
     }
     for name, (fake, tensors) in losses.items():
         torch.library.register_fake(f"fedasd::{name}", fake)
-        torch.library.register_vmap(f"fedasd::{name}", _vmap_rule(getattr(torch.ops.fedasd, name), tensors))
+        torch.library.register_vmap(f"fedasd::{name}", vmap_rule(getattr(torch.ops.fedasd, name), tensors))
     torch.library.register_fake("fedasd::train_clients", _fake_train_clients)
     # The ops of the client update return nothing: all there is to trace are their checks.
     updates: dict[str, Callable[..., None]] = {
