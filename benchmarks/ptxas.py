@@ -68,7 +68,7 @@ class Kernel:
     @property
     def threads(self) -> int:
         """Of a block where several share the work (csrc/cuda/asd.cu, update.cuh), or that trains a large client."""
-        return 512 if self.training else 128 if self.classes else 256
+        return 512 if self.training and not self.double else 128 if self.classes else 256
 
     @property
     def warps(self) -> int:

@@ -35,7 +35,7 @@ def kernels(built: Path) -> list[Kernel]:
 def budget(kernel: Kernel) -> int:
     """Registers.  65536 of them feed a multiprocessor: 64 leave room for 32 warps, 128 for 16, 255 for 8."""
     if kernel.training:
-        return 128  # 512 threads a block
+        return 255 if kernel.double else 128  # 256 and 512 threads a block
     if kernel.update:
         return 72  # 256 threads a block: at least three of them, 24 warps
     if kernel.double:

@@ -10,11 +10,12 @@ namespace fedasd::cuda {
 namespace {
 
 // One for each tile of the largest layer's weights, within limits: fewer leave rows of the loss to wait for each other.
-// It depends on the network alone, and so do the bits.
+// It depends on the network and its type alone, and so do the bits.
+template <class T>
 int train_threads(const ChainTraining& p) {
   int64_t tiles = 0;
   for (const ChainLayer& layer : p.layers) tiles = std::max(tiles, fours(layer.in) / 4 * (fours(layer.out) / 4));
-  return int(std::clamp<int64_t>((tiles + kWarp - 1) / kWarp * kWarp, 128, kTrainThreads));
+  return int(std::clamp<int64_t>((tiles + kWarp - 1) / kWarp * kWarp, 128, kTrainThreads<T>));
 }
 
 template <class T>
@@ -69,8 +70,8 @@ void train_clients(const ChainTraining& p, const Allocate& allocate, cudaStream_
   if (p.clients == 0) return;
   const std::string reason = why_not_trained(p, shared_limit());
   if (!reason.empty()) throw std::runtime_error("fedasd_fast: " + reason);
-  const int threads = train_threads(p);
-  p.type == DType::f64 ? train<double>(p, threads, allocate, stream) : train<float>(p, threads, allocate, stream);
+  if (p.type == DType::f64) train<double>(p, train_threads<double>(p), allocate, stream);
+  else train<float>(p, train_threads<float>(p), allocate, stream);
 }
 
 }  // namespace fedasd::cuda

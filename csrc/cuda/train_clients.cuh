@@ -11,7 +11,9 @@
 
 namespace fedasd::cuda {
 
-constexpr int kTrainThreads = 512;  // at most
+// At most: a float's thread has 128 registers then, a double's 255.
+template <class T>
+constexpr int kTrainThreads = sizeof(T) == sizeof(double) ? 256 : 512;
 
 // Where this client's samples and orders begin: behind those of the clients before it.
 template <class T>
@@ -82,7 +84,7 @@ __device__ __forceinline__ void take_step(const ClientBlock<T>& b, const ClientU
 }
 
 template <class T>
-__global__ void __launch_bounds__(kTrainThreads, 1) train_clients_kernel(const TrainParameters<T> p) {
+__global__ void __launch_bounds__(kTrainThreads<T>, 1) train_clients_kernel(const TrainParameters<T> p) {
   FEDASD_SHARED(TrainScratch, scratch);
   FEDASD_DYNAMIC_SHARED(shared);
   ClientBlock<T> b(p, shared);
