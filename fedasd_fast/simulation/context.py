@@ -60,6 +60,7 @@ class Context:
     parallelism: Parallelism
     step_flops: int  # of a local step
     chain: ChainLayers | None  # the network as the whole-client op takes it, which then trains clients at once
+    no_chain: str  # why it does not
     inputs: Inputs
 
     @property
@@ -68,11 +69,10 @@ class Context:
         at_once = self.parallelism.clients_at_once
         if at_once == 1:
             return "one client at a time"
-        return (
-            f"whole-client op, up to {at_once} clients a call"
-            if self.chain
-            else f"stacked, {at_once} clients at a time"
-        )
+        if self.chain:
+            return f"whole-client op, up to {at_once} clients a call"
+        how = f"stacked, {at_once} clients at a time"
+        return f"{how} (no whole-client op: {self.no_chain})" if self.initial.is_cuda else how
 
     @property
     def sum_layout(self) -> SumLayout:
@@ -162,6 +162,7 @@ def build_context(
         parallelism=parallelism or chosen,
         step_flops=flops,
         chain=chain,
+        no_chain="" if chain else str(found),
         inputs=inputs,
     )
 
