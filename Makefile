@@ -83,19 +83,19 @@ test-core: $(VENV)/.tools  ## the C++ tests of the torch-free core alone
 	PATH="$(abspath $(BIN)):$$PATH" ctest --test-dir $(CORE) --output-on-failure -j$(JOBS)
 
 # ptxas writes to stderr; its output stays beside the object, so that the table needs no second compilation.
-$(CUDA)/%.o: csrc/cuda/%.cu $(wildcard csrc/cuda/*.cuh csrc/cuda/*.h csrc/asd/*.h csrc/update/*.h)
+$(CUDA)/%.o: csrc/cuda/%.cu $(wildcard csrc/cuda/*.cuh csrc/cuda/*.h csrc/asd/*.h csrc/chain/*.h csrc/update/*.h)
 	@mkdir -p $(CUDA)
 	$(NVCC) $(NVCC_FLAGS) -c $< -o $@ > $(CUDA)/$*.log 2>&1 || (cat $(CUDA)/$*.log; exit 1)
 
 $(CUDA)/libfedasd_cuda.so: $(CUDA_OBJECTS)
 	$(NVCC) -shared -o $@ $^
 
-$(CUDA)/%.ptx: csrc/cuda/%.cu $(wildcard csrc/cuda/*.cuh csrc/cuda/*.h csrc/asd/*.h csrc/update/*.h)
+$(CUDA)/%.ptx: csrc/cuda/%.cu $(wildcard csrc/cuda/*.cuh csrc/cuda/*.h csrc/asd/*.h csrc/chain/*.h csrc/update/*.h)
 	@mkdir -p $(CUDA)
 	$(NVCC) -std=c++17 -O3 -arch=compute_$(firstword $(CUDA_ARCHS)) -ptx $< -o $@
 
 $(CUDA)/kernels.md: $(CUDA)/libfedasd_cuda.so $(CUDA)/cached_f32.ptx $(CUDA)/raw_f32.ptx $(CUDA)/cross_entropy.ptx $(CUDA)/update.ptx \
-  benchmarks/ptxas.py
+  $(CUDA)/train_clients.ptx benchmarks/ptxas.py
 	$(PYTHON) -m benchmarks.ptxas $(CUDA_OBJECTS:.o=.log) > $@
 
 cuda:  ## compile the CUDA kernels (needs nvcc, no GPU) and print what ptxas says of them

@@ -15,6 +15,7 @@ KERNEL = re.compile(
     r"(?:Lb(?P<cached>[01])ELb(?P<kl>[01])E)?"
 )
 UPDATE = re.compile(r"(?:update_kernelINS0_\d+(?P<row>Step|Ascent)RowI|accumulate_kernelI)(?P<type>[fd])E")
+TRAINING = re.compile(r"train_clients_kernelI(?P<type>[fd])E")
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for 'sm_(\w+)'")
 STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 USED = re.compile(r"Used (\d+) registers(?:.*?, (\d+) bytes smem)?")
@@ -61,9 +62,13 @@ class Kernel:
         return self.name.startswith("update")
 
     @property
+    def training(self) -> bool:
+        return self.name.startswith("whole client")
+
+    @property
     def threads(self) -> int:
-        """Of a block where several blocks share the work (csrc/cuda/asd.cu, update.cuh)."""
-        return 128 if self.classes else 256
+        """Of a block where several share the work (csrc/cuda/asd.cu, update.cuh), or that trains a large client."""
+        return 512 if self.training and not self.double else 128 if self.classes else 256
 
     @property
     def warps(self) -> int:
@@ -108,6 +113,8 @@ def read(log: str) -> Iterator[Kernel]:
 
 def describe(symbol: str) -> tuple[str, int | None, bool]:
     """Name, longest row and whether it computes in double."""
+    if training := TRAINING.search(symbol):
+        return f"whole client, {'f64' if training['type'] == 'd' else 'f32'}", None, training["type"] == "d"
     if update := UPDATE.search(symbol):
         what = {"Step": "step", "Ascent": "ascent", None: "accumulation"}[update["row"]]
         return f"update: {what}, {'f64' if update['type'] == 'd' else 'f32'}", None, update["type"] == "d"

@@ -34,6 +34,8 @@ def kernels(built: Path) -> list[Kernel]:
 
 def budget(kernel: Kernel) -> int:
     """Registers.  65536 of them feed a multiprocessor: 64 leave room for 32 warps, 128 for 16, 255 for 8."""
+    if kernel.training:
+        return 255 if kernel.double else 128  # 256 and 512 threads a block
     if kernel.update:
         return 72  # 256 threads a block: at least three of them, 24 warps
     if kernel.double:
@@ -53,11 +55,16 @@ def test_every_kernel_for_each_architecture(kernels):
     compiled = {k.arch for k in kernels}
     assert compiled == set(wanted.split()) <= set(ARCHITECTURES)
     for arch in compiled:
-        lengths = sorted((k.double, k.classes or 0) for k in kernels if k.arch == arch and not k.update)
+        losses = [k for k in kernels if k.arch == arch and not k.update and not k.training]
+        lengths = sorted((k.double, k.classes or 0) for k in losses)
         # cached and raw, kl and the other two divergences; the cross-entropy alone; and the cache
         assert lengths == sorted((double, c or 0) for double, all_c in LENGTHS.items() for c in all_c for _ in range(6))
         updates = sorted(k.name for k in kernels if k.arch == arch and k.update)
         assert updates == sorted(f"update: {what}, {t}" for what in UPDATES for t in ("f32", "f64"))
+        assert sorted(k.name for k in kernels if k.arch == arch and k.training) == [
+            "whole client, f32",
+            "whole client, f64",
+        ]
 
 
 def test_nothing_leaves_the_registers(kernels):
@@ -121,6 +128,19 @@ def test_parameters_move_in_pieces_of_128_bits(built):
         kind = next(kind for kind in expected if kind in name)
         assert loads >= expected[kind][0], name  # more where the compiler unrolled a loop
         assert stores >= expected[kind][1], name
+
+
+def test_weights_and_activations_move_in_pieces_of_128_bits(built):
+    ptx = (built / "train_clients.ptx").read_text()
+    entries = re.findall(r"^\.visible \.entry (\w+)\((.*?)^\}", ptx, re.MULTILINE | re.DOTALL)
+    assert len(entries) == 2
+    for name, body in entries:
+        assert ".local" not in body, name
+        # The compiler sees that all of it is shared memory: four products of a row at once, tiles of four by four.
+        word = "v4.f32" if "kernelIf" in name else "v2.f64"
+        loads, stores = (len(re.findall(rf"{op}\.shared\.{word}", body)) for op in ("ld", "st"))
+        assert loads >= 2 * (1 + 2 + 4), name
+        assert stores >= 4, name
 
 
 def test_table_of_a_log():

@@ -32,6 +32,7 @@ struct ChainTraining {
   // them; its orders are epochs[k] permutations of 0 .. sizes[k] - 1, behind those of the clients before it.
   const void* inputs = nullptr;  // [samples, layers[0].in]
   const int64_t *targets = nullptr, *sizes = nullptr, *epochs = nullptr, *orders = nullptr;
+  int64_t samples = 0, ordered = 0;  // of all clients: samples, and numbers in orders
   int64_t batch_size = 1;
 
   // The local step (update/problem.h), and the ascent before it if rho is not 0.

@@ -1,4 +1,5 @@
-// What a host program calls: the ASD objective, the teacher cache and the client update on a GPU.  No torch: a CUDA
+// What a host program calls: the ASD objective, the teacher cache, the client update and the local training
+// of whole cohorts on a GPU.  No torch: a CUDA
 // program can use it as it is.  Pointers are to memory of the current device (Accumulation::scales: of the host).
 //
 // Every function returns when its work is queued on the stream, and throws std::runtime_error if CUDA refuses a launch.
@@ -10,6 +11,7 @@
 #include <functional>
 
 #include "../asd/problem.h"
+#include "../chain/problem.h"
 #include "../update/problem.h"
 
 namespace fedasd::cuda {
@@ -30,5 +32,11 @@ void local_step(const LocalStep&, const Allocate&, cudaStream_t);
 void ascend(const Ascent&, const Allocate&, cudaStream_t);
 // One launch for every 256 clients.
 void accumulate(const Accumulation&, cudaStream_t);
+
+// The local training of a cohort in one launch, one block a client.  A client needs shared_bytes() of shared memory
+// (train_clients_layout.h); more than the device has is a std::runtime_error.  Sizes, epochs and orders that lead
+// outside the arrays and labels out of range are device-side asserts.  Allocate is called at most once.  `stop` is not
+// asked.
+void train_clients(const ChainTraining&, const Allocate&, cudaStream_t);
 
 }  // namespace fedasd::cuda

@@ -2,6 +2,7 @@
 #include "batch.cuh"
 #include "elements.cuh"
 #include "kernels.cuh"
+#include "teacher_row.cuh"
 #include "tiles.cuh"
 
 namespace fedasd::cuda {
@@ -33,24 +34,11 @@ __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
       continue;
     }
     team.load_student({row, o.not_true ? label : -1, -kInfinity<T>});
-    const Softmax<T> s = team.template student_softmax<SoftmaxSums::two_and_moment>(k.at_tau, k.at_tau_h);
-    const T inverse = 1 / s.sum, log_sum = log_e(s.sum);
-    T mean = 0;
-    team.map_student(out, rows.type, [&](T t, int) {
-      const T shifted = t - s.shift;
-      if (rows.logarithms) return shifted * k.inv_tau - log_sum;
-      // The sum uses the row as it is stored, so that a student equal to the teacher has divergence 0 (up
-      // to rounding of the sums) in every storage type.
-      const T stored = rounded_to(rows.type, exp_2(shifted * k.at_tau) * inverse);
-      mean += product_or_zero(stored, shifted * k.inv_tau);
-      return stored;
-    });
-    team.store(out, rows.type);
-    mean = team.sum(mean);
+    const CachedRow<T> cached = cached_row(team, out, rows, k);
     if (!team.leader()) continue;
     const T log_proportion = checked_log_proportion(T(problem.label_prior.at(client, label)));
-    problem.constant[i] = rows.logarithms ? 0 : double(mean - log_sum);
-    problem.log_weight[i] = row_log_weight(s, element<T>(row, label), log_proportion, k, o.not_true);
+    problem.constant[i] = cached.constant;
+    problem.log_weight[i] = row_log_weight(cached.softmax, element<T>(row, label), log_proportion, k, o.not_true);
   }
 }
 

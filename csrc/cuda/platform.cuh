@@ -14,6 +14,8 @@
 #if defined(__CUDACC__)
 // Shared memory of a block.
 #define FEDASD_SHARED(Type, name) __shared__ Type name
+// The same, as many bytes as the launch says.
+#define FEDASD_DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
 // Like torch's CUDA_KERNEL_ASSERT it stays in release builds: the launch fails with "device-side assert
 // triggered", and the process must start anew.
 #define FEDASD_DEVICE_ASSERT(condition) \
@@ -107,13 +109,25 @@ DeviceLimits device_limits(void (*kernel)(P), int threads) {
   return {int64_t(multiprocessors) * blocks, cooperative != 0};
 }
 
+// Bytes of shared memory that a block can have, static and dynamic, if its kernel asks for it.
+inline int64_t shared_limit() {
+  int device = 0, bytes = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "cudaDeviceGetAttribute");
+  return bytes;
+}
+
+// `shared`: bytes of dynamic shared memory.
 template <class P>
-void launch(void (*kernel)(P), int64_t blocks, int threads, bool cooperative, cudaStream_t stream, P parameters) {
+void launch(void (*kernel)(P), int64_t blocks, int threads, bool cooperative, cudaStream_t stream, P parameters,
+            int64_t shared = 0) {
   void* arguments[] = {&parameters};
   const auto run = reinterpret_cast<const void*>(kernel);
   const dim3 grid(static_cast<unsigned>(blocks)), block(static_cast<unsigned>(threads));
-  check(cooperative ? cudaLaunchCooperativeKernel(run, grid, block, arguments, 0, stream)
-                    : cudaLaunchKernel(run, grid, block, arguments, 0, stream),
+  if (shared > 0)
+    check(cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)), "cudaFuncSetAttribute");
+  check(cooperative ? cudaLaunchCooperativeKernel(run, grid, block, arguments, size_t(shared), stream)
+                    : cudaLaunchKernel(run, grid, block, arguments, size_t(shared), stream),
         "launch");
 }
 
@@ -125,9 +139,12 @@ DeviceLimits device_limits(void (*)(P), int) {
   return {int64_t(device.multiprocessors) * device.blocks_per_multiprocessor, device.cooperative};
 }
 
+inline int64_t shared_limit() { return int64_t(host_cuda::device().shared_per_block); }
+
 template <class P>
-void launch(void (*kernel)(P), int64_t blocks, int threads, bool cooperative, cudaStream_t, P parameters) {
-  host_cuda::launch(kernel, dim3(unsigned(blocks)), dim3(unsigned(threads)), cooperative, parameters);
+void launch(void (*kernel)(P), int64_t blocks, int threads, bool cooperative, cudaStream_t, P parameters,
+            int64_t shared = 0) {
+  host_cuda::launch(kernel, dim3(unsigned(blocks)), dim3(unsigned(threads)), {cooperative, size_t(shared)}, parameters);
 }
 
 #endif

@@ -21,6 +21,9 @@
   static const char name##_key = 0; \
   Type& name =                      \
       *static_cast<std::add_pointer_t<Type>>(host_cuda::shared(&name##_key, sizeof(Type), alignof(Type), #name))
+// On a GPU: extern __shared__ unsigned char name[], as long as the launch says.
+#define FEDASD_DYNAMIC_SHARED(name) \
+  unsigned char* const name = static_cast<unsigned char*>(host_cuda::dynamic_shared(#name))
 #define FEDASD_DEVICE_ASSERT(condition) \
   ((condition) ? void() : host_cuda::assertion_failed(#condition, {__FILE__, __LINE__}))
 

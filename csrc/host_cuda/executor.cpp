@@ -203,7 +203,8 @@ void fail(const char* place, const char* format, ...) {
   __builtin_unreachable();
 }
 
-void launch(const Work& work, dim3 grid, dim3 block, bool cooperative) {
+void launch(const Work& work, dim3 grid, dim3 block, Mode mode) {
+  const bool cooperative = mode.cooperative;
   const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z, threads = uint64_t(block.x) * block.y * block.z;
   const size_t resident = size_t(device().multiprocessors) * size_t(device().blocks_per_multiprocessor);
   if (state.current) throw Error("a launch inside a kernel");
@@ -215,6 +216,9 @@ void launch(const Work& work, dim3 grid, dim3 block, bool cooperative) {
   if (cooperative && blocks > resident)
     throw Error("cooperative grid too large: " + std::to_string(blocks) + " blocks, " + std::to_string(resident) +
                 " fit");
+  if (mode.shared > device().shared_per_block)
+    throw Error(std::to_string(mode.shared) + " bytes of dynamic shared memory, " +
+                std::to_string(device().shared_per_block) + " fit");
   ++(cooperative ? launches().cooperative : launches().plain);
 
   main_fiber = std::make_unique<Fiber>();
@@ -222,6 +226,7 @@ void launch(const Work& work, dim3 grid, dim3 block, bool cooperative) {
   state.grid = grid;
   state.block = block;
   state.cooperative = cooperative;
+  state.dynamic_shared = mode.shared;
   state.runnable.clear();
   state.exited = state.at_grid_barrier = 0;
   state.grid_epoch = 0;

@@ -32,7 +32,8 @@ namespace host_cuda {
 struct Device {
   int multiprocessors = 2, blocks_per_multiprocessor = 2;  // their product is how many blocks are alive at a time
   bool cooperative = true;
-  uint64_t seed = 0;  // the order of blocks and threads; a launch depends on nothing else
+  uint64_t seed = 0;                   // the order of blocks and threads; a launch depends on nothing else
+  size_t shared_per_block = 99 << 10;  // static and dynamic, as sm_86, 89 and 120 have it
 };
 Device& device();
 
@@ -69,17 +70,23 @@ struct Work {  // what every thread of a launch does, and the memory that holds 
   const void* arguments;
   size_t bytes;
 };
-void launch(const Work& work, dim3 grid, dim3 block, bool cooperative);
+
+struct Mode {
+  Mode(bool is_cooperative, size_t dynamic_shared = 0) : cooperative(is_cooperative), shared(dynamic_shared) {}
+  bool cooperative;
+  size_t shared;  // bytes of dynamic shared memory
+};
+void launch(const Work& work, dim3 grid, dim3 block, Mode mode);
 
 // Runs to completion or throws an Error.  An argument is converted to its parameter's type, as in a call.
 template <class... P>
-void launch(void (*kernel)(P...), dim3 grid, dim3 block, bool cooperative, const std::common_type_t<P>&... arguments) {
+void launch(void (*kernel)(P...), dim3 grid, dim3 block, Mode mode, const std::common_type_t<P>&... arguments) {
   using Call = std::pair<void (*)(P...), std::tuple<P...>>;
   const Call call(kernel, std::tuple<P...>(arguments...));
   auto run = [](const void* call) {
     std::apply(static_cast<const Call*>(call)->first, static_cast<const Call*>(call)->second);
   };
-  launch(Work{run, &call, sizeof(call)}, grid, block, cooperative);
+  launch(Work{run, &call, sizeof(call)}, grid, block, mode);
 }
 
 // What the headers with CUDA's names are made of; callable in kernels only.
@@ -115,6 +122,7 @@ uint64_t load_relaxed(const uint64_t* from);
 void store_relaxed(uint64_t* to, uint64_t value);
 void fence();
 void* shared(const void* key, size_t bytes, size_t alignment, const char* name);
+void* dynamic_shared(const char* name);
 [[noreturn]] void assertion_failed(const char* condition, Place place);
 
 }  // namespace host_cuda

@@ -17,6 +17,7 @@ namespace host_cuda {
 namespace {
 
 constexpr char code_base = 0;  // code lies within 2 GiB of it
+constexpr char dynamic_key = 0;
 
 std::map<uintptr_t, Region> buffers;
 Region* last_buffer = nullptr;  // the one found last is most likely the next
@@ -184,16 +185,18 @@ void store(void* to, const void* from, unsigned bytes, Memory memory) {
 
 void* shared(const void* key, size_t bytes, size_t alignment, const char* name) {
   Block& block = *state.current->block;
-  size_t total = bytes, end = Block::kRedZone;
+  size_t fixed = key == &dynamic_key ? 0 : bytes, end = Block::kRedZone;
   for (Region& object : block.shared) {
     if (object.key == key) return reinterpret_cast<void*>(object.begin);
-    total += object.bytes;
+    if (object.key != &dynamic_key) fixed += object.bytes;
     end = object.begin + object.bytes + Block::kRedZone - uintptr_t(block.arena.get());
   }
   alignment = std::max<size_t>(alignment, 16);
   const uintptr_t begin = (uintptr_t(block.arena.get()) + end + alignment - 1) / alignment * alignment;
-  if (total > Block::kShared || begin + bytes + Block::kRedZone > uintptr_t(block.arena.get()) + Block::kArena)
+  if (fixed > Block::kShared || begin + bytes + Block::kRedZone > uintptr_t(block.arena.get()) + Block::kArena)
     fail(name, "more than %zu bytes of shared memory", Block::kShared);
+  if (fixed + state.dynamic_shared > device().shared_per_block)
+    fail(name, "%zu bytes of shared memory, %zu fit", fixed + state.dynamic_shared, device().shared_per_block);
   block.shared.emplace_back();
   Region& object = block.shared.back();
   object.begin = begin;
@@ -202,6 +205,8 @@ void* shared(const void* key, size_t bytes, size_t alignment, const char* name) 
   object.key = key;
   return reinterpret_cast<void*>(begin);
 }
+
+void* dynamic_shared(const char* name) { return shared(&dynamic_key, state.dynamic_shared, 16, name); }
 
 // File and line of an instruction, by binutils.  Inlined functions come innermost first; the wrappers are not meant.
 const char* text(const void* code) {

@@ -72,6 +72,7 @@ struct State {
   Work work;
   dim3 grid, block;
   bool cooperative;
+  size_t dynamic_shared;                       // bytes
   std::vector<std::unique_ptr<Block>> blocks;  // alive
   std::vector<Thread*> runnable;
   int exited, at_grid_barrier;

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
+#include "../cuda/train_clients_layout.h"
 #include "checks.h"
 #include "memory.h"
 
@@ -15,11 +17,11 @@ namespace {
 
 constexpr int64_t kLayerNumbers = 5;
 
-void check_tensor(const at::Tensor& t, at::ScalarType type, int64_t dim, const char* name) {
+void check_tensor(const at::Tensor& t, at::Device device, at::ScalarType type, int64_t dim, const char* name) {
   TORCH_CHECK_VALUE(t.scalar_type() == type, name, " has dtype ", t.scalar_type(), "; expected ", type);
   TORCH_CHECK_VALUE(t.dim() == dim, name, " has shape ", t.sizes(), "; expected ", dim, " dimension(s)");
   TORCH_CHECK_VALUE(t.is_contiguous(), name, " has strides ", t.strides(), "; call .contiguous()");
-  TORCH_CHECK_VALUE(t.device().is_cpu(), name, " is on ", t.device(), "; expected the CPU");
+  TORCH_CHECK_VALUE(t.device() == device, name, " is on ", t.device(), "; expected ", device, ", where start is");
   check_memory(t, name);
 }
 void check_length(const at::Tensor& t, int64_t expected, const char* name, const char* meaning) {
@@ -59,9 +61,9 @@ void read_layers(at::IntArrayRef numbers, int64_t width, ChainTraining& p) {
 }
 
 // What would make the kernels read beyond the arrays.
-void check_clients(const ChainTraining& p, int64_t samples, int64_t orders) {
+void check_clients(const ChainTraining& p) {
   const int64_t* order = p.orders;
-  int64_t sample_left = samples, order_left = orders;
+  int64_t sample_left = p.samples, order_left = p.ordered;
   for (int64_t k = 0; k < p.clients; ++k) {
     const int64_t n = p.sizes[k], e = p.epochs[k];
     TORCH_CHECK_VALUE(n > 0 && n <= sample_left, "sizes[", k, "] = ", n, "; expected 1 to the ", sample_left,
@@ -77,8 +79,9 @@ void check_clients(const ChainTraining& p, int64_t samples, int64_t orders) {
     sample_left -= n;
     TORCH_CHECK_VALUE(std::isfinite(p.decay.at(k)), "decays[", k, "] = ", p.decay.at(k), "; expected a finite number");
   }
-  TORCH_CHECK_VALUE(sample_left == 0, "inputs has ", samples, " samples, ", sample_left, " more than sizes");
-  TORCH_CHECK_VALUE(order_left == 0, "orders has ", orders, " numbers, ", order_left, " more than sizes times epochs");
+  TORCH_CHECK_VALUE(sample_left == 0, "inputs has ", p.samples, " samples, ", sample_left, " more than sizes");
+  TORCH_CHECK_VALUE(order_left == 0, "orders has ", p.ordered, " numbers, ", order_left,
+                    " more than sizes times epochs");
 }
 
 }  // namespace
@@ -89,13 +92,14 @@ Training read_training(FEDASD_TRAIN_PARAMETERS) {
   const auto type = start.scalar_type();
   TORCH_CHECK_VALUE(type == at::kFloat || type == at::kDouble, "start has dtype ", type,
                     "; expected float32 or float64");
-  check_tensor(start, type, 1, "start");
-  check_tensor(inputs, type, 2, "inputs");
-  check_tensor(targets, at::kLong, 1, "targets");
-  check_tensor(sizes, at::kLong, 1, "sizes");
-  check_tensor(epochs, at::kLong, 1, "epochs");
-  check_tensor(orders, at::kLong, 1, "orders");
-  check_tensor(decays, at::kDouble, 1, "decays");
+  const auto device = start.device();
+  check_tensor(start, device, type, 1, "start");
+  check_tensor(inputs, device, type, 2, "inputs");
+  check_tensor(targets, device, at::kLong, 1, "targets");
+  check_tensor(sizes, device, at::kLong, 1, "sizes");
+  check_tensor(epochs, device, at::kLong, 1, "epochs");
+  check_tensor(orders, device, at::kLong, 1, "orders");
+  check_tensor(decays, device, at::kDouble, 1, "decays");
   p.type = type == at::kDouble ? DType::f64 : DType::f32;
   p.clients = sizes.size(0);
   p.size = start.size(0);
@@ -120,6 +124,8 @@ Training read_training(FEDASD_TRAIN_PARAMETERS) {
   p.sizes = sizes.const_data_ptr<int64_t>();
   p.epochs = epochs.const_data_ptr<int64_t>();
   p.orders = orders.const_data_ptr<int64_t>();
+  p.samples = inputs.size(0);
+  p.ordered = orders.size(0);
   p.decay.each = decays.const_data_ptr<double>();
   p.batch_size = batch_size;
   p.steps = steps;
@@ -130,12 +136,12 @@ Training read_training(FEDASD_TRAIN_PARAMETERS) {
   p.rho = rho;
   p.rho_epsilon = rho_epsilon;
   if (linear) {
-    check_tensor(*linear, type, 2, "linear");
+    check_tensor(*linear, device, type, 2, "linear");
     TORCH_CHECK_VALUE(linear->size(0) == p.clients && linear->size(1) == p.size, "linear has shape ", linear->sizes(),
                       "; expected [", p.clients, ", ", p.size, "]");
     p.linear = {linear->const_data_ptr(), p.size};
   }
-  check_clients(p, inputs.size(0), orders.size(0));
+  if (device.is_cpu()) check_clients(p);  // a GPU's kernel looks for itself: reading its memory here would wait for it
   training.ends = at::empty({p.clients, p.size}, start.options());
   training.losses = at::empty({p.clients, steps}, start.options());
   training.norms = at::empty({p.clients, steps}, start.options().dtype(at::kDouble));
@@ -145,6 +151,15 @@ Training read_training(FEDASD_TRAIN_PARAMETERS) {
   p.losses = {training.losses.mutable_data_ptr(), p.type == DType::f64};
   p.norms = training.norms.mutable_data_ptr<double>();
   return training;
+}
+
+std::string why_not_trained_on_gpu(at::IntArrayRef layers, int64_t batch_size, bool f64, int64_t limit) {
+  ChainTraining p;
+  p.size = std::numeric_limits<int64_t>::max();  // wherever they lie
+  read_layers(layers, layers.empty() ? 0 : layers[0], p);
+  p.type = f64 ? DType::f64 : DType::f32;
+  p.batch_size = batch_size;
+  return cuda::why_not_trained(p, limit);
 }
 
 std::function<bool()>& training_stop() {

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <tuple>
 
@@ -47,6 +48,9 @@ struct Training {
   at::Tensor ends, losses, norms, distances;
 };
 Training read_training(FEDASD_TRAIN_PARAMETERS);
+
+// Why a GPU whose blocks have `limit` bytes of shared memory cannot train clients of this network; empty: it can.
+std::string why_not_trained_on_gpu(at::IntArrayRef layers, int64_t batch_size, bool f64, int64_t limit);
 
 // Asked now and then by calls of the op that this thread makes: true ends them with an error.
 std::function<bool()>& training_stop();

@@ -5,6 +5,7 @@
 #include <torch/library.h>
 
 #include "../cuda/api.h"
+#include "chain.h"
 #include "problem.h"
 #include "update.h"
 
@@ -69,6 +70,15 @@ void accumulate(FEDASD_ACCUMULATE_PARAMETERS) {
   cuda::accumulate(scaled.problem, c10::cuda::getCurrentCUDAStream());
 }
 
+TrainedClients train_clients(FEDASD_TRAIN_PARAMETERS) {
+  Training training = read_training(FEDASD_TRAIN_ARGUMENTS);
+  const c10::cuda::CUDAGuard device(start.device());
+  Workspace workspace{start.options(), {}};
+  cuda::train_clients(training.problem, std::ref(workspace), c10::cuda::getCurrentCUDAStream());
+  return {std::move(training.ends), std::move(training.losses), std::move(training.norms),
+          std::move(training.distances)};
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(fedasd, CUDA, m) {
@@ -78,6 +88,7 @@ TORCH_LIBRARY_IMPL(fedasd, CUDA, m) {
   m.impl("local_step_", local_step);
   m.impl("ascend_", ascend);
   m.impl("accumulate_", accumulate);
+  m.impl("train_clients", train_clients);
 }
 
 }  // namespace fedasd

@@ -3,6 +3,7 @@
 // positional arguments are unpacked one by one and the dispatcher is called without boxing.  Autograd, fake tensors,
 // vmap and every other dispatch rule are the same in both calls.
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/version.h>
@@ -184,5 +185,11 @@ PYBIND11_MODULE(_C, m) {
   fedasd::define_random(m);
   m.def("set_training_stop", set_training_stop, pybind11::arg("stop"),
         "A function without arguments that train_clients asks now and then: True ends it with an error; None: nobody.");
+  m.def("why_not_trained_on_gpu",
+        [](const std::vector<int64_t>& layers, int64_t batch_size, bool f64, int64_t limit) {
+    return fedasd::why_not_trained_on_gpu(layers, batch_size, f64, limit);
+  }, pybind11::arg("layers"), pybind11::arg("batch_size"), pybind11::arg("f64"), pybind11::arg("limit"),
+        "Why train_clients cannot train such clients on a GPU whose blocks have `limit` bytes of shared memory; empty: "
+        "it can.");
   if (PyModule_AddFunctions(m.ptr(), fast_calls) != 0) throw pybind11::error_already_set();
 }

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 _REQUIRED_FUNCTIONS = ("asd_objective", "asd_loss_and_grad", "local_step_", "ascend_", "accumulate_", "train_clients",
-                       "epoch_orders", "synthetic_samples")  # fmt: skip
+                       "why_not_trained_on_gpu", "epoch_orders", "synthetic_samples")  # fmt: skip
 _REBUILD_ADVICE = "rebuild it in this environment with `pip install --no-build-isolation --force-reinstall --no-deps .`"
 _BUILD_ADVICE = {
     name: f"build it with `FEDASD_BUILD={name} pip install --no-build-isolation --force-reinstall --no-deps .`"

@@ -61,6 +61,7 @@ class Context:
     parallelism: Parallelism
     step_flops: int  # of a local step
     chain: ChainLayers | None  # the network as the whole-client op takes it, which then trains clients at once
+    no_chain: str  # why it does not
     inputs: Inputs
     watchers: Sequence[Callback] = ()  # with on_client
 
@@ -70,11 +71,10 @@ class Context:
         at_once = self.parallelism.clients_at_once
         if at_once == 1:
             return "one client at a time"
-        return (
-            f"whole-client op, up to {at_once} clients a call"
-            if self.chain
-            else f"stacked, {at_once} clients at a time"
-        )
+        if self.chain:
+            return f"whole-client op, up to {at_once} clients a call"
+        how = f"stacked, {at_once} clients at a time"
+        return f"{how} (no whole-client op: {self.no_chain})" if self.initial.is_cuda else how
 
     @property
     def sum_layout(self) -> SumLayout:
@@ -165,6 +165,7 @@ def build_context(
         parallelism=parallelism or chosen,
         step_flops=flops,
         chain=chain,
+        no_chain="" if chain else str(found),
         inputs=inputs,
         watchers=watchers,
     )

@@ -261,6 +261,14 @@ __global__ void shared_past_end(float* out, const int* index) {
   out[threadIdx.x] = p[index[threadIdx.x]];  // HERE shared past end
 }
 
+__global__ void dynamic_past_end(float* out, const int* index) {
+  FEDASD_DYNAMIC_SHARED(bytes);
+  float* p = reinterpret_cast<float*>(bytes);
+  p[threadIdx.x] = 0;
+  __syncthreads();
+  out[threadIdx.x] = p[index[threadIdx.x]];  // HERE dynamic past end
+}
+
 __global__ void array_index(float* out, const int* index) {
   FEDASD_SHARED(Floats, values);
   values[threadIdx.x] = 0;
@@ -640,6 +648,10 @@ void check_memory() {
   ints[63] = 256;
   caught("4 bytes past the end of shared 'values'", "shared past end",
          [&] { launch(shared_past_end, 1, 64, false, p, ints.data()); });
+  caught("4 bytes past the end of shared 'bytes' of 1024 bytes", "dynamic past end",
+         [&] { launch(dynamic_past_end, 1, 64, {false, 1024}, p, ints.data()); });
+  caught("200000 bytes of dynamic shared memory, 101376 fit", "",
+         [&] { launch(dynamic_past_end, 1, 64, {false, 200000}, p, ints.data()); });
   caught("index 256 of an array", "array index", [&] { launch(array_index, 1, 64, false, p, ints.data()); });
 #if !defined(__clang__)  // which does not check the copy of a whole struct
   caught("misaligned", "misaligned", [&] { launch(misaligned, 1, 1, false, in.data(), p); });

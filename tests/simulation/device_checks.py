@@ -22,7 +22,7 @@ from fedasd_fast.simulation.state import first
 FEATURES: dict[str, Any] = dict(
     clients=6, participation=0.5, rounds=2, local_epochs=2, batch_size=7, size_sigma=0.7, dtype="float64",
     model_args={"hidden": [9]}, synthetic={"shape": [6], "classes": 5, "samples_per_client": 12, "test_samples": 40},
-    optimizer={"clip_norm": 1.0}, asd={"weight": 3.0}, executor="serial",
+    optimizer={"clip_norm": 1.0}, asd={"weight": 3.0}, executor="serial", client_op=False,
 )  # fmt: skip
 IMAGES = FEATURES | dict(
     model="tests.simulation.client.test_stacked:Small", model_args={}, batch_size=4, rounds=1, augment="epoch",

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from fedasd_fast.data import device_data, transform
 from fedasd_fast.kernels import loader
-from fedasd_fast.simulation.client import cuda_graph
+from fedasd_fast.simulation.client import chain_trainer, cuda_graph
 
 CUDA = torch.device("cuda", 0)
 aten = torch.ops.aten
@@ -156,13 +156,14 @@ def _outer(x: Any) -> Any:
 
 
 @contextmanager
-def fake_gpu(*, kernels: bool = True, free_memory: int = 10**9) -> Iterator[Watch]:
+def fake_gpu(*, kernels: bool = True, free_memory: int = 10**9, shared_memory: int = 99 * 1024) -> Iterator[Watch]:
     """`kernels`: whether the extension was built for it; those of the CPU do the work."""
     convert = torch.__future__.get_overwrite_module_params_on_conversion()
     lift = torch._C._only_lift_cpu_tensors()
     with pytest.MonkeyPatch.context() as patch, Watch() as watch:
         patch.setattr(torch.cuda, "_lazy_init", lambda: None)
         patch.setattr(device_data, "free_memory", lambda device: free_memory)
+        patch.setattr(chain_trainer, "shared_memory", lambda device: shared_memory)
         patch.setattr(cuda_graph, "CudaGraphs", TapedGraphs)
         patch.setattr(TapedGraphs, "watch", watch, raising=False)
         patch.setattr(TapedGraphs, "captures", 0, raising=False)

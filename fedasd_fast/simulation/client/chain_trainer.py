@@ -1,7 +1,8 @@
 """Local training of a whole cohort in one call of a compiled op, for networks that are chains of linear layers.
 
-A client's parameters stay in a core's cache for all of its steps, and Python does nothing in between
-(docs/kernels.md).  The bits of a client's result depend neither on the other clients nor on threads.
+A client's parameters stay in a core's cache, or in the shared memory of a GPU's multiprocessor, for all of its steps,
+and Python does nothing in between (docs/kernels.md).  The bits of a client's result depend neither on the other clients
+nor on threads.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import torch
 from torch import Tensor
 
 from ...algorithms import Client, Distillation, Server
+from ...data.federated import FederatedData
+from ...data.host_to_device import send
 from ...kernels import loader
 from ..cohort import ClientTask, CohortTasks
 from ..errors import Interrupted
@@ -53,18 +56,19 @@ class ChainTrainer:
         linear = correction.linear
         if linear is not None and linear.dim() == 1:
             linear = linear.repeat(len(tasks), 1)
+        device = server.model.device
         with _asking(trainer.stop), threads(self._threads):
             ends, losses, _, distances = loader.module.train_clients(
                 server.model.contiguous(),
                 samples.inputs.flatten(1),
                 samples.targets,
-                torch.from_numpy(samples.sizes),
-                torch.from_numpy(samples.epochs),
+                send(torch.from_numpy(samples.sizes), device),
+                send(torch.from_numpy(samples.epochs), device),
                 samples.orders,
                 decays,
                 linear,
                 self._layers,
-                config.batch_size,
+                largest_batch(config.batch_size, data),
                 int(steps.max()),
                 server.lr,
                 correction.quadratic,
@@ -74,19 +78,17 @@ class ChainTrainer:
                 correction.rho_epsilon,
                 *_options(trainer.distillation),
             )
-        active = torch.from_numpy(np.arange(steps.max()) < steps[:, None])
+        active = send(torch.from_numpy(np.arange(steps.max()) < steps[:, None]), device)
         return StackedRun(ends, losses, active, samples.epochs * samples.sizes, distances)
 
 
 def layers_of_chain(experiment: Experiment, model: FlatModel) -> ChainLayers | str:
     """The network's layers if the op can train it as the configuration wants, or why it cannot."""
-    config = experiment.config
+    config, device = experiment.config, model.vector.device
     if not config.client_op:
         return "client_op = false"
-    if model.vector.device.type != "cpu":
-        return f"it runs on the CPU, not on {model.vector.device}"
-    if not loader.available:
-        return loader.missing("cpu")
+    if device.type not in loader.devices:
+        return loader.missing(device.type)
     if experiment.hooks - {"contribution"}:
         return f"{type(experiment.method).__name__} has {', '.join(sorted(experiment.hooks))}"
     if config.optimizer.name != "sgd":
@@ -97,7 +99,21 @@ def layers_of_chain(experiment: Experiment, model: FlatModel) -> ChainLayers | s
         return "augment = epoch, and it takes the same inputs in all epochs"
     if config.teacher == "recompute" and config.distillation is not None:
         return "teacher = recompute, and it keeps the teacher's outputs"
-    return chain_layers(model.module, model.offsets(), experiment.data.input_shape)
+    chain = chain_layers(model.module, model.offsets(), experiment.data.input_shape)
+    if device.type != "cuda" or isinstance(chain, str):
+        return chain
+    batch, double = largest_batch(config.batch_size, experiment.data), model.vector.dtype == torch.float64
+    return loader.module.why_not_trained_on_gpu(chain.numbers(), batch, double, shared_memory(device)) or chain
+
+
+def largest_batch(batch_size: int, data: FederatedData) -> int:
+    """Memory on a GPU is laid out for it: no client fills a larger one."""
+    return min(batch_size, int(data.sizes.max()))
+
+
+def shared_memory(device: torch.device) -> int:
+    """Bytes that a block of the GPU can have."""
+    return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)  # type: ignore[attr-defined]
 
 
 @contextmanager

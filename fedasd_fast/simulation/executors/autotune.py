@@ -149,7 +149,8 @@ def _candidates(context: Context, stopwatch: _Stopwatch) -> Iterator[Candidate]:
         together = Parallelism(threads, stack)
         timed.append((stack, stopwatch.round_seconds(cohort[:stack], together)))
         yield Candidate("stacked", 1, together, timed[-1][1], context.chain is not None)
-    if context.chain and stack > 1 and config.workers <= 1:  # the op uses all cores: workers would only add messages
+    # On a CPU the op uses all cores: workers would only add messages.
+    if context.chain and stack > 1 and config.workers <= 1 and not context.initial.is_cuda:
         return
     workers = _workers(context, threads)
     for at_once, seconds in timed if workers > 1 else ():
