@@ -22,6 +22,8 @@ _LONGEST = 500  # characters of a parameter that every store takes
 
 
 class MLflow(Callback):
+    """Writes the metrics of every round and all settings to MLflow."""
+
     def __init__(self, experiment: str | None = None, tracking_uri: str | None = None) -> None:
         """Without an experiment MLFLOW_EXPERIMENT_NAME, or `fedasd`; without a URI MLFLOW_TRACKING_URI, or MLflow's
         default, which is on this machine."""
