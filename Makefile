@@ -123,7 +123,7 @@ gpu-report:  ## on a machine with a GPU: build, test, sanitize and measure, one 
 
 # In a copy of the tree: both builds of the extension would have the same name.  Only the package index is asked for
 # torch, because a local folder of wheels may hold a CPU build of the same version.
-cuda-extension-build:
+cuda-extension-build:  ## build the extension with CUDA in a venv of its own (several GB)
 	$(PYTHON) -m venv $(CUDA_VENV)
 	PIP_CONFIG_FILE=/dev/null PIP_FIND_LINKS= $(CUDA_VENV)/bin/pip install -q -c $(CONSTRAINTS) \
 	  torch setuptools wheel ninja numpy pyyaml rich pytest hypothesis pytest-benchmark
@@ -133,7 +133,7 @@ cuda-extension-build:
 	cd $(CUDA_EXTENSION) && PATH="$(abspath $(CUDA_VENV))/bin:$$PATH" FORCE_CUDA=1 python setup.py build_ext --inplace
 	cd $(CUDA_EXTENSION) && $(abspath $(CUDA_VENV))/bin/python -c "import fedasd_fast; print(fedasd_fast.build_info())"
 
-cuda-extension: cuda-extension-build  ## build the extension with CUDA in a venv of its own (several GB), test it
+cuda-extension: cuda-extension-build  ## build it and test it
 	cd $(CUDA_EXTENSION) && $(abspath $(CUDA_VENV))/bin/python -m pytest tests/loss tests/gpu tests/test_extension.py
 
 bench-gpu:  ## measure the loss kernels on this machine's GPU (after make cuda-extension)
