@@ -34,6 +34,7 @@ from .resource_estimate import check_resources
 from .restore import check_same_settings, restore, saved_parallelism
 from .result import Result
 from .runner import Runner
+from .state import State
 from .storage import checkpoint
 from .storage.run_directory import RankDirectory, RunDirectory
 from .system.half_precision import check_precision
@@ -66,9 +67,7 @@ def simulate(
         group.check_settings(config)
         if config.out is None:
             context, choice = _prepare(config, inputs, callbacks, Shard(None, group.rank, group.world))
-            return Runner(context, None, group, choice).run(
-                callbacks, context.experiment.first_state(context.initial), []
-            )
+            return Runner(context, None, group, choice).run(callbacks, _first_state(context, group), [])
         directory, stop = _run_directory(Path(config.out), group), StopRequests()
         restarted = max(group.gather(restart_count())) > 0  # by torchrun, after a rank was lost
         if restarted and group.from_leader(directory.holds_a_run):
@@ -76,7 +75,7 @@ def simulate(
         group.from_leader(directory.refuse_a_run)
         context, choice = _prepare(config, inputs, callbacks, Shard(directory.clients, group.rank, group.world), stop)
         runner = Runner(context, directory, group, choice)  # before anything is written: it may refuse the run
-        first = context.experiment.first_state(context.initial)
+        first = _first_state(context, group)
         with directory, stop:
             group.from_leader(lambda: directory.begin(context.experiment.config, context.training))
             return runner.run(callbacks, first, [])
@@ -134,9 +133,8 @@ def _continue(
         parallelism = saved_parallelism(kept[0]) if kept else None
         shard = Shard(directory.clients, group.rank, group.world)
         context, choice = _prepare(config, inputs, callbacks, shard, stop, parallelism)
-        at = (
-            restore(context, kept) if kept else context.experiment.first_state(context.initial)
-        )  # without: it died before the first checkpoint
+        # Without a checkpoint: it died before the first one.
+        at = restore(context, kept) if kept else _first_state(context, group)
         config = context.experiment.config
         if at.round > config.rounds:
             raise SimulationError(f"rounds = {config.rounds}, but {at.round} are done; set rounds to that or more")
@@ -180,6 +178,17 @@ def _prepare(
         chosen = config.replace(executor=chosen.executor)
     # Anew, so that nothing of the trial is left and nothing holds the configuration from before.
     return build(chosen, inputs), choice
+
+
+def _first_state(context: Context, group: ProcessGroup) -> State:
+    first = context.experiment.first_state(context.initial)
+    if any(clock != first.clock for clock in group.gather(first.clock)):
+        devices, availability = context.experiment.config.devices, context.experiment.config.availability
+        raise SimulationError(
+            f"devices.profile = {devices.profile} or availability.pattern = {availability.pattern} is not the same "
+            "file on all machines; copy it to all of them"
+        )
+    return first
 
 
 def _run_directory(path: Path, group: ProcessGroup) -> RunDirectory:

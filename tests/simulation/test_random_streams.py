@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ def older(monkeypatch: pytest.MonkeyPatch) -> Any:
     original = Config.to_yaml
 
     def to_yaml(self: Config) -> str:
-        lines = original(self).splitlines(keepends=True)
-        return "".join(line for line in lines if line.partition(":")[0] not in BEFORE)
+        settings = re.findall(r"^[^ -].*\n(?:[ -].*\n)*", original(self), re.MULTILINE)  # with the lines of a group
+        return "".join(text for text in settings if text.partition(":")[0] not in BEFORE)
 
     monkeypatch.setattr(Config, "to_yaml", to_yaml)
     return monkeypatch

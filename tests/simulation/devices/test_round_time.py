@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -253,3 +254,18 @@ def test_the_summary_tells_the_simulated_time_to_the_target(tmp_path: Path) -> N
     assert "cloud 1 %: in round 1, with " in text
     assert ", after 8 s of simulated time" in text
     assert re.search(r"devices   24 s of simulated time, 0 of \d+ client updates cut by the deadline", text)
+
+
+def run_with_own_file(config: Any, folder: Path, speed: float = 1.0) -> str:
+    folder = folder / str(speed)  # as if on a machine of its own
+    folder.mkdir()
+    os.chdir(folder)
+    written(folder, [speed] * 12)
+    simulate(config)
+    return "finished"
+
+
+def test_ranks_with_other_files_are_refused(tmp_path: Path) -> None:
+    config = small_config(executor="torchrun", devices={"profile": "devices.csv"})
+    answers = rank_processes.together(2, run_with_own_file, config, tmp_path, of={1: (2.0,)})
+    assert all("is not the same file on all machines" in str(answer) for answer in answers), answers
