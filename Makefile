@@ -26,7 +26,7 @@ CUDA_OBJECTS := $(patsubst csrc/cuda/%.cu,$(CUDA)/%.o,$(wildcard csrc/cuda/*.cu)
 .PHONY: help demo demo-loss examples test test-core test-cuda test-python test-docs test-dist fuzz
 .PHONY: docs lint lint-cpp lint-workflows format format-cpp hooks
 .PHONY: soak cuda sass cuda-extension cuda-extension-build gpu-report bench bench-gpu bench-peers bench-peers-setup
-.PHONY: dist wheels release-notes clean
+.PHONY: dist wheels test-wheel cuda-wheel release-notes clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "make %-18s %s\n", $$1, $$2}' Makefile
@@ -215,12 +215,29 @@ wheels: $(VENV)/.tools $(BIN)/auditwheel $(BIN)/torch-abi-audit  ## build the CP
 	cp -R tests pyproject.toml $(WHEELS)/installed
 	cd $(WHEELS)/installed && FEDASD_EXTENSION=_stable $(abspath $(BIN))/python -m pytest tests/loss
 
+# make test-wheel VENV=.venv-wheel TORCH=torch==2.10.0
+TORCH ?= torch
+test-wheel: $(BIN)/python  ## install the wheel in wheelhouse/ with TORCH, test its loss outside the clone
+	$(BIN)/pip install -q "$(TORCH)" wheelhouse/*.whl pytest hypothesis scikit-learn
+	rm -rf build/try && mkdir -p build/try && cp -R tests pyproject.toml build/try
+	cd build/try && $(abspath $(BIN))/python -c "import fedasd_fast as fa; info = fa.build_info(); print(info); assert info['build'] == '_stable'"
+	cd build/try && $(abspath $(BIN))/python -m pytest tests/loss
+
+# A GPU is not needed to build it, nor to see that it loads and has the kernels.
+cuda-wheel: $(VENV)/.tools $(BIN)/auditwheel  ## build the wheel with CUDA for this Python and torch into wheelhouse/ (needs nvcc; most of an hour)
+	rm -rf build/lib.* $(WHEELS)
+	PATH="$(abspath $(BIN)):$$PATH" FEDASD_BUILD=_C FORCE_CUDA=1 $(BIN)/pip wheel -v --no-build-isolation --no-deps -w $(WHEELS) .
+	PATH="$(abspath $(BIN)):$$PATH" auditwheel repair --exclude 'libtorch*' --exclude 'libc10*' --exclude 'libcudart*' \
+	  -w wheelhouse $(WHEELS)/*.whl
+	$(BIN)/pip install -q --no-deps --target $(WHEELS)/installed wheelhouse/*.whl
+	cd $(WHEELS)/installed && $(abspath $(BIN))/python -c "import fedasd_fast as fa; info = fa.build_info(); print(info); assert 'cuda' in info['devices']"
+
 # TAG, if it is set, must be the tag of this version.
 release-notes:  ## print the section of CHANGELOG.md about this version
 	@test -z "$$TAG" || test "$$TAG" = "v$(VERSION)" || { echo "tag $$TAG, but pyproject.toml has version $(VERSION)" >&2; exit 1; }
 	@awk '/^## / {wanted = index($$0, "## [$(VERSION)]") == 1; found += wanted} wanted; END {exit !found}' CHANGELOG.md
 
 clean:  ## remove everything that was built
-	rm -rf $(VENV) $(CUDA_VENV) build dist *.egg-info fedasd_fast/*.so fedasd_fast/_built_for.txt .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) $(CUDA_VENV) build dist wheelhouse *.egg-info fedasd_fast/*.so fedasd_fast/_built_for.txt .pytest_cache .ruff_cache .mypy_cache
 	rm -rf .hypothesis .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -94,6 +94,8 @@ class TestWorkflows:
             assert job["runs-on"]
             assert job["timeout-minutes"]
             assert all(("uses" in step) != ("run" in step) for step in job["steps"])
+            if not any("run" in step for step in job["steps"]):
+                continue  # actions alone: cibuildwheel reads pyproject.toml
             called = [target for step in job["steps"] for target in targets_called(step.get("run", ""))]
             assert called, "no make target"
             assert set(called) <= make_targets()
