@@ -55,8 +55,8 @@ def install(source: Path) -> Example:
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "build"))
     site = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder), "platbase": str(folder)}))
-    for found in with_dependencies(SHARED).values():
-        link(found, site)
+    link(with_dependencies(SHARED), folder / "shared")
+    (site / "shared.pth").write_text(f"import site; site.addsitedir({str(folder / 'shared')!r})\n")
     done = subprocess.run(
         [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "-q", "--no-build-isolation",
          "-c", ROOT / "constraints.txt", copy],
@@ -86,8 +86,11 @@ def with_dependencies(names: tuple[str, ...]) -> dict[str, Distribution]:
     return found
 
 
-def link(found: Distribution, site: Path) -> None:
-    """Into the site-packages of another environment, file by file of the top level."""
-    for name in {path.parts[0] for path in found.files or ()} - {"..", "__pycache__"}:
-        if not (site / name).exists():
-            (site / name).symlink_to(found.locate_file(name))
+def link(distributions: dict[str, Distribution], folder: Path) -> None:
+    """Makes a folder of links to them.  It is not the site-packages of an environment: there pip, replacing one by
+    another version, would remove files of the environment that they come from."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for found in distributions.values():
+        for name in {path.parts[0] for path in found.files or ()} - {"..", "__pycache__"}:
+            (folder / name).symlink_to(found.locate_file(name))
