@@ -23,7 +23,7 @@ NVCC_FLAGS := -std=c++17 -O3 -Xptxas -v -Xcompiler -fPIC,-Wall,-Wextra,-Wno-unkn
               $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a))
 CUDA_OBJECTS := $(patsubst csrc/cuda/%.cu,$(CUDA)/%.o,$(wildcard csrc/cuda/*.cu))
 
-.PHONY: help demo demo-loss examples test test-core test-cuda test-python test-docs test-dist fuzz
+.PHONY: help demo demo-loss examples test test-core test-cuda test-python test-docs test-dist test-examples fuzz
 .PHONY: docs lint lint-cpp lint-workflows format format-cpp hooks
 .PHONY: soak cuda sass cuda-extension cuda-extension-build gpu-report bench bench-gpu bench-peers bench-peers-setup
 .PHONY: dist wheels test-wheel cuda-wheel release-notes clean
@@ -75,6 +75,10 @@ fuzz: $(STAMP)  ## 20000 seeded calls of the loss, right and hostile, against th
 test-docs: $(STAMP)  ## the tests of documents, examples and project files alone
 	$(BIN)/python -m pytest tests/test_docs.py tests/test_guides.py tests/test_readme.py tests/test_results.py \
 	  tests/test_examples.py tests/test_kit.py tests/test_site.py
+
+# Each in an environment of its own in build/examples (0.8 GB together), which shares torch with this one.
+test-examples: $(STAMP)  ## the examples for Flower, pfl, Lightning, Hugging Face and the notebooks, with the real packages
+	$(BIN)/python -m pytest examples/tests
 
 test-core: $(VENV)/.tools  ## the C++ tests of the torch-free core alone
 	@echo "== C++ tests of the torch-free core"

@@ -1,4 +1,8 @@
-"""Every example runs as its docstring says, and its result is what it claims."""
+"""Every example of one file runs as its docstring says, and its result is what it claims.
+
+Those that need other packages are in folders; examples/tests runs them (make test-examples).  Here only their files are
+looked at.
+"""
 
 from __future__ import annotations
 
@@ -71,3 +75,17 @@ def test_the_example_is_listed_and_says_how_to_run_it(example: Path) -> None:
     assert f"({example.name})" in (EXAMPLES / "README.md").read_text()
     assert f"    python examples/{example.name}" in example.read_text().split('"""')[1]
     assert f'run("{example.stem}")' in Path(__file__).read_text(), "no test runs it"
+
+
+@pytest.mark.parametrize("folder", sorted(EXAMPLES.glob("*/README.md")), ids=lambda path: path.parent.name)
+class TestFolder:
+    def test_it_is_listed_has_a_project_file_and_a_test(self, folder: Path) -> None:
+        name = folder.parent.name
+        assert f"({name}/README.md)" in (EXAMPLES / "README.md").read_text()
+        assert '"fedasd-fast"' in (folder.parent / "pyproject.toml").read_text()
+        assert f'install(EXAMPLES / "{name}")' in (EXAMPLES / "tests" / f"test_{name}.py").read_text()
+
+    def test_links_of_its_readme_lead_to_files(self, folder: Path) -> None:
+        links = re.findall(r"\]\((?!https?://)([^)#]+)", folder.read_text())
+        assert links
+        assert [link for link in links if not (folder.parent / link).exists()] == []
