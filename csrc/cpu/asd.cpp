@@ -138,18 +138,16 @@ void over_rows(const Parallel* parallel, int64_t rows, int64_t classes, F f) {
   parallel->run(rows, std::max<int64_t>(1, kGrainElements / std::max<int64_t>(classes, 1)), f);
 }
 
-// Clients in parallel if there are enough of them for every thread, else the rows of each in turn.
+// f for ranges of clients, in parallel if there are enough of them for every thread, else the rows of each in turn.
 // Either way a row's arithmetic is the same, so results do not depend on the number of threads.
 template <class F>
 void over_clients(const Parallel& parallel, int64_t clients, int64_t elements, F f) {
   if (clients < parallel.threads || parallel.threads <= 1 || clients * elements < 2 * kGrainElements) {
-    for (int64_t k = 0; k < clients; ++k) f(k, &parallel);
+    f(0, clients, &parallel);
     return;
   }
   parallel.run(clients, std::max<int64_t>(1, kGrainElements / std::max<int64_t>(elements, 1)),
-               [&](int64_t begin, int64_t end) {
-    for (int64_t k = begin; k < end; ++k) f(k, nullptr);
-  });
+               [&](int64_t begin, int64_t end) { f(begin, end, nullptr); });
 }
 
 // The loss of client k; writes its gradient.  Terms of weight 0 are left out: 0 times an infinite divergence is NaN.
@@ -178,47 +176,52 @@ double client_loss(const Problem& p, const Options& o, int64_t k, Client& c, con
 void loss_and_gradient(const Problem& p, const Parallel& parallel) {
   check_teacher(p);
   const Options o = effective(p.options, p.classes);
-  over_clients(parallel, p.clients, p.batch * p.classes, [&](int64_t k, const Parallel* rows_parallel) {
+  over_clients(parallel, p.clients, p.batch * p.classes, [&](int64_t begin, int64_t end, const Parallel* over) {
     Client c;
     RowMemory memory(p.batch, "student_logits", c.rows);
     c.batch = p.batch;
     c.classes = p.classes;
-    c.student = p.student.client(k);
-    if (p.teacher_rows != TeacherRows::none) c.teacher = p.teacher.client(k);
     c.teacher_rows = p.teacher_rows;
-    if (p.gradient) c.gradient = static_cast<char*>(p.gradient) + k * p.batch * p.classes * size_of(c.student.type);
-    double loss = client_loss(p, o, k, c, rows_parallel);
-    // The difference of two huge logits may be too large for float while the loss is not.
-    if (!std::isfinite(loss) && c.student.type != DType::f64) {
-      c.wide = true;
-      loss = client_loss(p, o, k, c, rows_parallel);
+    for (int64_t k = begin; k < end; ++k) {
+      c.student = p.student.client(k);
+      if (p.teacher_rows != TeacherRows::none) c.teacher = p.teacher.client(k);
+      if (p.gradient) c.gradient = static_cast<char*>(p.gradient) + k * p.batch * p.classes * size_of(c.student.type);
+      c.wide = false;
+      double loss = client_loss(p, o, k, c, over);
+      // The difference of two huge logits may be too large for float while the loss is not.
+      if (!std::isfinite(loss) && c.student.type != DType::f64) {
+        c.wide = true;
+        loss = client_loss(p, o, k, c, over);
+      }
+      p.loss.set(k, loss);
     }
-    p.loss.set(k, loss);
   });
 }
 
 void build_cache(const CacheProblem& p, const Parallel& parallel) {
   const Kernels& run = kernels();
   const Options o = effective(p.options, p.classes);
-  over_clients(parallel, p.clients, p.samples * p.classes, [&](int64_t k, const Parallel* rows_parallel) {
+  over_clients(parallel, p.clients, p.samples * p.classes, [&](int64_t begin, int64_t end, const Parallel* over) {
     Client c;
     RowMemory memory(p.samples, "teacher_logits", c.rows);
     c.batch = p.samples;
     c.classes = p.classes;
-    c.teacher = p.teacher.client(k);
-    c.student.type = c.teacher.type;  // decides the arithmetic
-    for (int64_t i = 0; i < p.samples; ++i) {
-      const int64_t label = read_label(p.targets, p.clients, k, i, p.classes, o.ignore_index);
-      c.rows.label[i] = label;
-      c.rows.teacher_row[i] = i;
-      c.rows.weight[i] = label < 0 ? 0 : read_log_proportion(p.label_prior, p.clients, k, i, label);
+    for (int64_t k = begin; k < end; ++k) {
+      c.teacher = p.teacher.client(k);
+      c.student.type = c.teacher.type;  // decides the arithmetic
+      for (int64_t i = 0; i < p.samples; ++i) {
+        const int64_t label = read_label(p.targets, p.clients, k, i, p.classes, o.ignore_index);
+        c.rows.label[i] = label;
+        c.rows.teacher_row[i] = i;
+        c.rows.weight[i] = label < 0 ? 0 : read_log_proportion(p.label_prior, p.clients, k, i, label);
+      }
+      CacheRows rows = p.rows;
+      rows.data = static_cast<char*>(rows.data) + k * p.samples * p.classes * size_of(rows.type);
+      over_rows(over, p.samples, p.classes, [&](int64_t b, int64_t e) { run.cache_rows(c, o, rows, b, e); });
+      run.finish_cache(c, o, rows);
+      std::copy_n(c.rows.constant, p.samples, p.constant + k * p.samples);
+      std::copy_n(c.rows.weight, p.samples, p.log_weight + k * p.samples);
     }
-    CacheRows rows = p.rows;
-    rows.data = static_cast<char*>(rows.data) + k * p.samples * p.classes * size_of(rows.type);
-    over_rows(rows_parallel, p.samples, p.classes, [&](int64_t b, int64_t e) { run.cache_rows(c, o, rows, b, e); });
-    run.finish_cache(c, o, rows);
-    std::copy_n(c.rows.constant, p.samples, p.constant + k * p.samples);
-    std::copy_n(c.rows.weight, p.samples, p.log_weight + k * p.samples);
   });
 }
 

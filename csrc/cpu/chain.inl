@@ -17,17 +17,6 @@ constexpr int kTileRows = 6;
 #endif
 constexpr int kTileVectors = 2;
 
-// f(0), f(1) .. f(n - 1) with constants, so that arrays that they index stay in registers: a loop is unrolled only
-// after the compiler has decided that they cannot.
-template <class F, size_t... i>
-inline void unrolled(F f, std::index_sequence<i...>) {
-  (f(std::integral_constant<int, int(i)>{}), ...);
-}
-template <int n, class F>
-inline void unrolled(F f) {
-  unrolled(f, std::make_index_sequence<size_t(n)>{});
-}
-
 // Unit: a's rows are neighbours, as those of a transpose are.  Else every third row has a pointer of its own, from
 // which the instruction set reaches the next two: twelve pointers would not stay in registers.
 template <class T, int rows, int vectors, bool unit>
@@ -145,54 +134,22 @@ void activate(Activation f, T* y, int64_t stride, T* derivative, int64_t derivat
     }
 }
 
-#if FEDASD_HAS_SHUFFLE
-// One of the log2(lanes) stages of transposing a square: lanes that differ in the bit `s` change places with rows that
-// do.
-template <class T, int s, size_t... l>
-inline void exchange(Vec<T>& a, Vec<T>& b, std::index_sequence<l...>) {
-  const Vec<T> first = __builtin_shufflevector(a, b, int(l & s ? kLanes<T> + (l ^ s) : l)...);
-  b = __builtin_shufflevector(a, b, int(l & s ? kLanes<T> + l : l ^ s)...);
-  a = first;
-}
-template <class T, int s>
-inline void transpose_stages(Vec<T> (&square)[kLanes<T>]) {
-  unrolled<kLanes<T>>([&](auto i) {
-    if constexpr (!(i & s)) exchange<T, s>(square[i], square[i + s], std::make_index_sequence<size_t(kLanes<T>)>{});
-  });
-  if constexpr (2 * s < kLanes<T>) transpose_stages<T, 2 * s>(square);
-}
-
-// Of at most `lanes` rows and columns.
-template <class T>
-inline void transpose_square(const T* from, int64_t from_stride, T* to, int64_t to_stride, int64_t rows,
-                             int64_t columns) {
-  constexpr int64_t lanes = kLanes<T>;
-  Vec<T> square[lanes];
-  unrolled<lanes>([&](auto i) {
-    const T* const row = from + i * from_stride;
-    square[i] = i >= rows ? Vec<T>{} : columns == lanes ? load<T>(row) : load_partial<T>(row, columns, T(0));
-  });
-  transpose_stages<T, 1>(square);
-  unrolled<lanes>([&](auto i) {
-    if (i >= columns) return;
-    if (rows == lanes) store<T>(to + i * to_stride, square[i]);
-    else store_partial<T>(to + i * to_stride, rows, square[i]);
-  });
-}
-#endif
-
 template <class T>
 void transpose(const T* from, int64_t from_stride, T* to, int64_t to_stride, int64_t rows, int64_t columns) {
-#if FEDASD_HAS_SHUFFLE
   constexpr int64_t lanes = kLanes<T>;
   for (int64_t r = 0; r < rows; r += lanes)
-    for (int64_t c = 0; c < columns; c += lanes)
-      transpose_square<T>(from + r * from_stride + c, from_stride, to + c * to_stride + r, to_stride,
-                          rows - r < lanes ? rows - r : lanes, columns - c < lanes ? columns - c : lanes);
-#else
-  for (int64_t c = 0; c < columns; ++c)
-    for (int64_t r = 0; r < rows; ++r) to[c * to_stride + r] = from[r * from_stride + c];
-#endif
+    for (int64_t c = 0; c < columns; c += lanes) {
+      const int64_t height = rows - r < lanes ? rows - r : lanes, width = columns - c < lanes ? columns - c : lanes;
+      transpose_square<T>([&](int64_t i) {
+        const T* const row = from + (r + i) * from_stride + c;
+        return i >= height ? Vec<T>{} : width == lanes ? load<T>(row) : load_partial<T>(row, width, T(0));
+      }, [&](int64_t i, Vec<T> v) {
+        T* const column = to + (c + i) * to_stride + r;
+        if (i >= width) return;
+        if (height == lanes) store<T>(column, v);
+        else store_partial<T>(column, height, v);
+      });
+    }
 }
 
 template <class T>

@@ -9,52 +9,63 @@ inline Vec<T> half_exp(Vec<T> shifted) {
 
 template <class T, class L>
 struct CrossEntropyPasses {
-  using S = typename L::Scalar;
   Rows<T, L> rows;
   Reader<T, L> z;
-  S shift{}, scale{};  // the gradient is scale exp(z') - [c == y] ce_weight
-  typename L::Total sum{};
-  const T* halves = nullptr;  // exp(z'/2) of the whole row, or null
+  T* halves;                  // exp(z'/2) of the group's rows
+  Lanes<T> shift{}, scale{};  // the gradient is scale exp(z') - [c == y] ce_weight
 
-  CrossEntropyPasses(const Client& c, int64_t begin, int64_t end, T* buffer)
-      : rows(c, begin, end), z{c.student, rows.own(), c.classes, false, -std::numeric_limits<T>::infinity(), buffer} {}
+  CrossEntropyPasses(const Rows<T, L>& rows_, Tiles<T>& tiles)
+      : rows(rows_),
+        z{rows.c.student, rows.own(), rows.c.classes, false, -std::numeric_limits<T>::infinity(), tiles.first},
+        halves(tiles.exps) {}
 
   void maximum() { shift = z.max(); }
 
-  void exponentials(T* buffer) {
-    const S top = shift;
-    z.each_tile([&](const typename L::In& x, int64_t, int64_t n) {
-      typename L::Sum terms;
-      for (int64_t i = 0; i < L::vectors(n); ++i) {
-        const Vec<T> half = half_exp<T>(x[i] - top);
-        store<T>(buffer + i * kLanes<T>, half);
-        terms.add(i, half * half);
-      }
-      sum += L::total(terms);
+  void exponentials(T ce_weight) {
+    const int64_t stride = L::stride(z.classes);
+    Totals<T> sum{};
+    z.each_tile([&](const typename L::In& student, int64_t, int64_t n) {
+      typename L::Sums sums(rows.count);
+      L::each_row(z.group, [&](int r) {
+        const typename L::Each top = L::pick(shift, r);
+        const T* const x = student.row[r];
+        T* const to = halves + r * stride;
+        const T pad = z.pad;
+        typename L::Sum terms;
+        L::each_vector(n, [&](int64_t i, auto width) {
+          const Vec<T> half = half_exp<T>(read<T>(x + i, width, pad) - top);
+          write<T>(to + i, width, half);
+          terms.add(half * half);
+        }, [&] { terms.end_run(); });
+        sums.put(r, terms);
+      });
+      sum += sums.total();
     });
-    if (z.classes <= L::classes) halves = buffer;
-  }
-
-  void coefficients(T ce_weight) {
     const RowNumbers& numbers = rows.c.rows;
-    const S own_logit = rows.gather([&](int r) { return element<T>(rows.c.student, rows.row[r], rows.label[r]); });
-    scale = L::narrow(1 / sum) * ce_weight;
+    const Vec<T> own_logit = rows.own_logits(rows.c.student, rows.own());
+    scale = (1 / sum).narrow() * ce_weight;
     rows.put(numbers.ce_sum, sum);
-    L::put_difference(numbers.ce_margin + rows.begin, rows.count, shift, own_logit);
+    rows.put(numbers.ce_margin, Totals<T>::of(shift.all()) - Totals<T>::of(own_logit));
   }
 
   void gradient(T ce_weight, T* buffer) {
     const Client& c = rows.c;
-    const S top = shift, factor = scale;
-    const T* const kept = halves;
+    const bool kept = z.classes <= L::classes;
+    const int64_t stride = L::stride(z.classes);
     z.each_tile([&](const typename L::In& student, int64_t c0, int64_t n) {
-      const typename L::Out out = L::out_tile(c.gradient, c.student.type, rows.begin * c.classes + c0, n, buffer);
-      for (int64_t i = 0; i < L::vectors(n); ++i) {
-        const Vec<T> half = kept ? load<T>(kept + i * kLanes<T>) : half_exp<T>(student[i] - top);
-        out.put(i, half * half * factor);
-      }
-      at_true_class<L>(rows.own(), c0, n, out.data, [&](T& x, int) { x -= ce_weight; });
-      if (out.data == buffer) store_tile<L>(c.gradient, c.student.type, rows.own(), c.classes, c0, n, buffer);
+      L::each_row(z.group, [&](int r) {
+        const typename L::Each top = L::pick(shift, r), factor = L::pick(scale, r);
+        const T *const x = student.row[r], *const from = halves + r * stride;
+        T* const out = L::out_tile(c.gradient, c.student.type, (rows.begin + r) * c.classes + c0, buffer);
+        const T pad = z.pad;
+        L::each_vector(n, [&](int64_t i, auto width) {
+          const Vec<T> half = kept ? read<T>(from + i, width) : half_exp<T>(read<T>(x + i, width, pad) - top);
+          write<T>(out + i, width, half * half * factor);
+        });
+        const Group part = L::part(z.group, r);
+        at_true_class(part, c0, n, [&](int64_t label, int at) { L::at(out, label, at) -= ce_weight; });
+        if (out == buffer) store_tile<L>(c.gradient, c.student.type, part, c.classes, c0, n, buffer);
+      });
     });
   }
 };
@@ -65,14 +76,11 @@ void cross_entropy_rows(const Client& c, const Options& o, int64_t begin, int64_
     using L = decltype(layout);
     Tiles<T> tiles;
     const T ce_weight = ce_weight_of_row<T>(c, o);
-    each_block<T, L>(c, begin, end, c.gradient, c.student.type, [&](int64_t first, int64_t last, int64_t stride) {
-      Block<CrossEntropyPasses<T, L>> block;
-      for (int64_t i = first; i < last; i += L::rows) block.add(c, i, last, tiles.first + block.count * stride);
-      T* exps = tiles.exps;
-      block.each([](auto& passes) { passes.maximum(); });
-      block.each([&](auto& passes) { passes.exponentials(std::exchange(exps, exps + stride)); });
-      block.each([&](auto& passes) { passes.coefficients(ce_weight); });
-      if (c.gradient) block.each([&](auto& passes) { passes.gradient(ce_weight, tiles.out); });
+    each_group<T, L>(c, begin, end, c.gradient, c.student.type, [&](const Rows<T, L>& rows) {
+      CrossEntropyPasses<T, L> passes(rows, tiles);
+      passes.maximum();
+      passes.exponentials(ce_weight);
+      if (c.gradient) passes.gradient(ce_weight, tiles.out);
     });
   });
 }

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <optional>
 #include <type_traits>
 #include <utility>
 #if defined(__x86_64__)
@@ -39,7 +38,11 @@ namespace fedasd::cpu::FEDASD_ISA {
 namespace {
 #include "simd.inl"
 
-#include "tile.inl"
+#include "lanes.inl"
+
+#include "elements.inl"
+
+#include "layout.inl"
 
 // Up to here one row a lane is faster than classes across the lanes: measured with AVX-512 at 64 rows, twice as fast
 // at 10 classes, even at 32.

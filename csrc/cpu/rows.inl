@@ -1,7 +1,8 @@
-// Common parts of the row passes of the CPU loss kernels: reading rows tile by tile, softmax sums, blocks of rows.
+// Common parts of the row passes of the CPU loss kernels: reading rows tile by tile, softmax sums, groups of rows.
 //
-// A row takes one pass for the maximum, one for the exponentials and their sums, and one for the gradient.  A row of at
-// most one tile stays in L1 between them; a longer one is re-read from L2.  Included by isa.inl.
+// A group of rows takes one pass for the maximum, one for the exponentials and their sums, and one for the gradient.
+// Rows of at most one tile stay in L1 between them; a longer one comes alone and is re-read from L2.
+// Included by isa.inl.
 
 // A softmax at a second temperature needs no second exponential when it is the same or twice as cold:
 // exp(x) = exp(x/2)^2, the case of tau = 2 beside the cross-entropy's and the entropy's 1.
@@ -30,48 +31,36 @@ inline Vec<T> product_or_zero(Vec<T> weight, Vec<T> x) {
   return weight == Vec<T>{} ? Vec<T>{} : weight * x;
 }
 
-// A block is computed pass by pass, so that while one row waits for its horizontal sum the next is already
-// being read.  Its rows share the tiles; rows longer than a tile come alone and are re-read in each pass.
-constexpr int kBlock = 8;
-
+// Where a group's rows are copied, and what is kept of them from pass to pass.
 template <class T>
 struct Tiles {
-  alignas(64) T first[kTile], second[kTile], exps[kTile], out[kTile];
+  alignas(64) T first[kBuffer], second[kBuffer], exps[kBuffer], out[kTile];
 };
 
-// Some rows of the batch (one, or one a lane), and where the teacher has them.
+// The rows of one group, and where the teacher has them.
 template <class T, class L>
 struct Rows {
   const Client& c;
-  int64_t begin, row[L::rows], teacher_row[L::rows], label[L::rows];
+  int64_t begin;
   int count;
 
-  Rows(const Client& client, int64_t first, int64_t end)
-      : c(client), begin(first), count(int(end - first < L::rows ? end - first : L::rows)) {
-    for (int r = 0; r < count; ++r) {
-      row[r] = begin + r;
-      teacher_row[r] = c.rows.teacher_row[begin + r];
-      label[r] = c.rows.label[begin + r];
-    }
-  }
-  Group own() const { return {row, label, count}; }
-  Group teacher() const { return {teacher_row, label, count}; }
+  Group own() const { return {begin, nullptr, c.rows.label + begin, count}; }
+  Group teacher() const { return {0, c.rows.teacher_row + begin, c.rows.label + begin, count}; }
 
-  // One number a row, 0 for absent and ignored rows.
-  template <class F>
-  typename L::Scalar gather(F f) const {
-    T lanes[L::rows] = {};
-    for (int r = 0; r < count; ++r)
-      if (label[r] >= 0) lanes[r] = f(r);
-    return L::scalar(lanes);
-  }
-  template <class V>
-  void put(double* to, V value) const {
-    L::put(to + begin, count, value);
+  Totals<T> get(const double* from) const { return Totals<T>::read(from + begin, count); }
+  void put(double* to, const Totals<T>& value) const { value.write(to + begin, count); }
+  void put(double* to, Vec<T> value) const { put(to, Totals<T>::of(value)); }
+
+  // The logit of each row's true class, 0 for absent and ignored rows.
+  static Vec<T> own_logits(const Matrix& m, const Group& g) {
+    Lanes<T> logits;
+    for (int r = 0; r < g.count; ++r)
+      if (g.label[r] >= 0) logits.lane[r] = element<T>(m, g.at(r), g.label[r]);
+    return logits.all();
   }
 };
 
-// A source of logits or probabilities, read tile by tile; a row of one tile is read once and kept.
+// A source of logits or probabilities, read tile by tile; rows of one tile are read once and kept.
 template <class T, class L>
 struct Reader {
   const Matrix& matrix;
@@ -85,8 +74,8 @@ struct Reader {
 
   const typename L::In& at(int64_t c0, int64_t n) {
     if (loaded == c0) return tile;
-    tile = L::load_tile(matrix, group, c0, n, pad, exclude_true, buffer);
-    if (exclude_true) at_true_class<L>(group, c0, n, buffer, [&](T& x, int) { x = pad; });
+    L::load_tile(matrix, group, c0, n, exclude_true, buffer, tile);
+    if (exclude_true) at_true_class(group, c0, n, [&](int64_t c, int r) { L::at_copy(buffer, n, c, r) = pad; });
     loaded = c0;
     return tile;
   }
@@ -97,81 +86,91 @@ struct Reader {
       f(at(c0, n), c0, n);
     }
   }
-  typename L::Scalar max() {
-    Vec<T> best = splat<T>(-std::numeric_limits<T>::infinity());
-    each_tile([&](const typename L::In& x, int64_t, int64_t n) {
-      for (int64_t i = 0; i < L::vectors(n); ++i) {
-        const Vec<T> v = x[i];
-        best = v > best ? v : best;
-      }
+  Vec<T> max() {
+    typename L::Maxima maxima;
+    each_tile([&](const typename L::In& tile_, int64_t, int64_t n) {
+      L::each_row(group, [&](int r) {
+        const T* const x = tile_.row[r];
+        Vec<T> best = maxima.row[r];
+        L::each_vector(n, [&](int64_t i, auto width) {
+          const Vec<T> v = read<T>(x + i, width, pad);
+          best = v > best ? v : best;
+        });
+        maxima.row[r] = best;
+      });
     });
-    return L::max(best);
+    return maxima.all();
   }
 };
 
-// The sums of a softmax at tau and of a second one, over shifted logits; `exps` keeps the first's terms.
+// The sums of a softmax at tau and of a second one, over shifted logits.
 template <class T, class L, Second second, bool moment>
-struct Sums {
-  typename L::Total first{}, other{}, other_moment{};
+struct SoftmaxSums {
+  Totals<T> first{}, other{}, other_moment{};
 
-  void over(Reader<T, L>& logits, typename L::Scalar shift, T scale, T other_scale, T* exps) {
-    logits.each_tile([&](const typename L::In& x, int64_t, int64_t n) {
-      typename L::Sum sum, sum_other, sum_moment;
-      for (int64_t i = 0; i < L::vectors(n); ++i) {
-        const Vec<T> shifted = x[i] - shift;
-        const Vec<T> e = scaled_exp<T>(shifted, scale);
-        store<T>(exps + i * kLanes<T>, e);
-        sum.add(i, e);
-        if constexpr (second != Second::none) {
-          const Vec<T> e_other = second_exp<T, second>(e, shifted, other_scale);
-          sum_other.add(i, e_other);
-          if constexpr (moment) sum_moment.add(i, product_or_zero<T>(e_other, shifted));
-        }
-      }
-      first += L::total(sum);
-      other += L::total(sum_other);
-      other_moment += L::total(sum_moment);
+  // keep(r): where the first's terms of row r of this tile go.
+  template <class Keep>
+  void over(Reader<T, L>& logits, const Lanes<T>& shift, T scale, T other_scale, Keep keep) {
+    logits.each_tile([&](const typename L::In& tile, int64_t, int64_t n) {
+      const int count = logits.group.count;
+      typename L::Sums sums(count), sums_other(count), sums_moment(count);
+      L::each_row(logits.group, [&](int r) {
+        const typename L::Each top = L::pick(shift, r);
+        const T* const x = tile.row[r];
+        T* const exps = keep(r);
+        const T pad = logits.pad;
+        typename L::Sum sum, sum_other, sum_moment;
+        L::each_vector(n, [&](int64_t i, auto width) {
+          const Vec<T> shifted = read<T>(x + i, width, pad) - top;
+          const Vec<T> e = scaled_exp<T>(shifted, scale);
+          write<T>(exps + i, width, e);
+          sum.add(e);
+          if constexpr (second != Second::none) {
+            const Vec<T> e_other = second_exp<T, second>(e, shifted, other_scale);
+            sum_other.add(e_other);
+            if constexpr (moment) sum_moment.add(product_or_zero<T>(e_other, shifted));
+          }
+        }, [&] {
+          sum.end_run();
+          sum_other.end_run();
+          sum_moment.end_run();
+        });
+        sums.put(r, sum);
+        if constexpr (second != Second::none) sums_other.put(r, sum_other);
+        if constexpr (second != Second::none && moment) sums_moment.put(r, sum_moment);
+      });
+      first += sums.total();
+      if constexpr (second != Second::none) other += sums_other.total();
+      if constexpr (second != Second::none && moment) other_moment += sums_moment.total();
     });
   }
 };
 
-template <class Passes>
-struct Block {
-  std::optional<Passes> rows[kBlock];
-  int count = 0;
-  template <class... Args>
-  void add(Args&&... args) {
-    rows[count++].emplace(std::forward<Args>(args)...);
-  }
-  template <class F>
-  void each(F f) {
-    for (int i = 0; i < count; ++i) f(*rows[i]);
-  }
-};
-
-// Cuts [begin, end) into blocks that fit the tiles and calls f(block_begin, block_end, tile_stride).
-// An ignored row on its own is not computed: its numbers become neutral ones, and what it would have
-// written (row i of `out`) becomes 0.
+// Cuts [begin, end) into groups and calls f(rows).  The numbers of an ignored row become neutral ones, and what it
+// would have written (row i of `out`) becomes 0.
 template <class T, class L, class F>
-void each_block(const Client& c, int64_t begin, int64_t end, void* out, DType type, F f) {
+void each_group(const Client& c, int64_t begin, int64_t end, void* out, DType type, F f) {
   const RowNumbers& r = c.rows;
-  const int64_t stride = c.classes >= L::classes ? kTile : L::vectors(c.classes) * kLanes<T>;
-  const int64_t fits = kTile / stride < kBlock ? kTile / stride : kBlock;
-  const int64_t bytes = c.classes * size_of(type);
-  auto ignored = [&](int64_t i) { return L::rows == 1 && r.label[i] < 0; };
-  for (int64_t i = begin; i < end;) {
-    if (ignored(i)) {
-      r.teacher_shift[i] = r.entropy_moment[i] = r.ce_margin[i] = r.cross[i] = 0;
-      r.teacher_sum[i] = r.entropy_sum[i] = r.student_sum[i] = r.ce_sum[i] = 1;
-      if (out) std::memset(static_cast<char*>(out) + i * bytes, 0, size_t(bytes));
-      ++i;
-      continue;
+  const int64_t rows = L::rows(c.classes), bytes = c.classes * size_of(type);
+  for (int64_t i = begin; i < end; i += rows) {
+    const int64_t stop = end - i < rows ? end : i + rows;
+    f(Rows<T, L>{c, i, int(stop - i)});
+    for (int64_t k = i; k < stop; ++k) {
+      if (r.label[k] >= 0) continue;
+      r.teacher_shift[k] = r.entropy_moment[k] = r.ce_margin[k] = r.cross[k] = 0;
+      r.teacher_sum[k] = r.entropy_sum[k] = r.student_sum[k] = r.ce_sum[k] = 1;
+      if (out) std::memset(static_cast<char*>(out) + k * bytes, 0, size_t(bytes));
     }
-    int64_t stop = i;
-    for (int64_t k = 0; k < fits && stop < end && !ignored(stop); ++k) stop += L::rows;
-    f(i, stop < end ? stop : end, stride);
-    i = stop;
   }
+}
+
+// A raw teacher's exponentials are needed in two passes.  Rows of one tile keep them in between where the gradient is
+// going to be, if that is of the compute type.
+template <class T, class L>
+inline T* teacher_exps(const Client& c) {
+  const bool kept = std::is_same_v<L, Across<T>> && c.teacher_rows == TeacherRows::logits && c.classes <= L::classes &&
+                    c.student.type == kTypeOf<T>;
+  return kept ? static_cast<T*>(c.gradient) : nullptr;
 }
 
 // The mean over the valid rows gives each row the same weight.

@@ -54,12 +54,26 @@ inline Vec<T> splat(T x) {
   return Vec<T>{} + x;
 }
 
+#if FEDASD_VECTOR_BYTES == 32
+// All bits of the first n lanes.
+template <class T>
+inline __m256i first_lanes(int64_t n) {
+  static const int32_t bits[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
+  return _mm256_loadu_si256((const __m256i*)(bits + 8 - n * int64_t(sizeof(T) / 4)));
+}
+#endif
+
 // The first n < kLanes elements, the rest filled with `pad`; never touches memory beyond them.
 template <class T>
 inline Vec<T> load_partial(const T* p, int64_t n, T pad) {
 #if FEDASD_VECTOR_BYTES == 64
   if constexpr (sizeof(T) == 4) return (Vec<T>)_mm512_mask_loadu_ps((__m512)splat<T>(pad), __mmask16((1u << n) - 1), p);
   else return (Vec<T>)_mm512_mask_loadu_pd((__m512d)splat<T>(pad), __mmask8((1u << n) - 1), p);
+#elif FEDASD_VECTOR_BYTES == 32
+  const __m256i mask = first_lanes<T>(n);
+  if constexpr (sizeof(T) == 4)
+    return (Vec<T>)_mm256_blendv_ps((__m256)splat<T>(pad), _mm256_maskload_ps(p, mask), _mm256_castsi256_ps(mask));
+  else return (Vec<T>)_mm256_blendv_pd((__m256d)splat<T>(pad), _mm256_maskload_pd(p, mask), _mm256_castsi256_pd(mask));
 #else
   alignas(FEDASD_VECTOR_BYTES) T lane[kLanes<T>];
   for (int i = 0; i < kLanes<T>; ++i) lane[i] = i < n ? p[i] : pad;
@@ -71,9 +85,38 @@ inline void store_partial(T* p, int64_t n, Vec<T> v) {
 #if FEDASD_VECTOR_BYTES == 64
   if constexpr (sizeof(T) == 4) _mm512_mask_storeu_ps(p, __mmask16((1u << n) - 1), (__m512)v);
   else _mm512_mask_storeu_pd(p, __mmask8((1u << n) - 1), (__m512d)v);
+#elif FEDASD_VECTOR_BYTES == 32
+  if constexpr (sizeof(T) == 4) _mm256_maskstore_ps(p, first_lanes<T>(n), (__m256)v);
+  else _mm256_maskstore_pd(p, first_lanes<T>(n), (__m256d)v);
 #else
   for (int64_t i = 0; i < n; ++i) p[i] = v[i];
 #endif
+}
+
+// f(i, n) for the vectors of a range: n is the constant `lanes`, or how many elements the last vector has.
+template <int64_t lanes, class F>
+inline void over_vectors(int64_t begin, int64_t end, F f) {
+  int64_t i = begin;
+  for (; i + lanes <= end; i += lanes) f(i, std::integral_constant<int64_t, lanes>{});
+  if (i < end) f(i, end - i);
+}
+template <class N>
+constexpr bool is_partial = std::is_same_v<N, int64_t>;
+
+template <class T, class N>
+inline Vec<T> read(const T* p, N n, T pad = 0) {
+  if constexpr (is_partial<N>) return load_partial<T>(p, n, pad);
+  else return load<T>(p);
+}
+template <class T, class N>
+inline void write(T* p, N n, Vec<T> v) {
+  if constexpr (is_partial<N>) store_partial<T>(p, n, v);
+  else store<T>(p, v);
+}
+// f with a constant for a flag.
+template <class F>
+inline auto with_flag(bool flag, F f) {
+  return flag ? f(std::true_type{}) : f(std::false_type{});
 }
 
 // Horizontal reduction in a fixed tree order: fold the upper half onto the lower one.  `op` is generic.
@@ -100,18 +143,6 @@ inline T fold(typename Wide<T, lanes>::type v, Op op, std::index_sequence<i...>)
 template <class T, class Op>
 inline T reduce(Vec<T> v, Op op) {
   return fold<T, kLanes<T>>(v, op, std::make_index_sequence<kLanes<T> / 2>{});
-}
-
-// As many doubles as Vec<T> has lanes.
-template <class T>
-using Doubles = typename Wide<double, kLanes<T>>::type;
-template <class T>
-inline Doubles<T> to_doubles(Vec<T> v) {
-  return __builtin_convertvector(v, Doubles<T>);
-}
-template <class T>
-inline Vec<T> from_doubles(Doubles<T> v) {
-  return __builtin_convertvector(v, Vec<T>);
 }
 
 template <class T>

@@ -1,30 +1,32 @@
 // Row passes over the teacher's logits: softmax sums, entropy, log weights, and the rows of a teacher cache.
 // Included by isa.inl.
 
-// The teacher's passes: its softmax sums and, with `cache`, the row itself and its sum s log s.
+// The teacher's passes: its softmax sums and, with `cache`, the rows themselves and their sums s log s.
 template <class T, class L, Second second>
 struct TeacherPasses {
-  using S = typename L::Scalar;
   const Options& o;
   Rows<T, L> rows;
   Reader<T, L> t;
   T inv_tau, inv_tau_h;
   T* exps;
-  S shift{};
-  Sums<T, L, second, true> sums;
+  Lanes<T> shift{};
+  SoftmaxSums<T, L, second, true> sums{};
 
-  TeacherPasses(const Client& c, const Options& options, int64_t begin, int64_t end, T* buffer, T* exps_)
-      : o(options), rows(c, begin, end),
-        t{c.teacher, rows.teacher(), c.classes, o.not_true, -std::numeric_limits<T>::infinity(), buffer},
-        inv_tau(T(1 / o.temperature)), inv_tau_h(T(1 / o.entropy_temperature)), exps(exps_) {}
+  TeacherPasses(const Options& options, const Rows<T, L>& rows_, Tiles<T>& tiles)
+      : o(options), rows(rows_),
+        t{rows.c.teacher, rows.teacher(), rows.c.classes, o.not_true, -std::numeric_limits<T>::infinity(), tiles.first},
+        inv_tau(T(1 / o.temperature)), inv_tau_h(T(1 / o.entropy_temperature)), exps(tiles.exps) {}
 
   void maximum() { shift = t.max(); }
 
   void exponentials() {
-    sums.over(t, shift, inv_tau, inv_tau_h, exps);
+    const int64_t stride = L::stride(t.classes);
+    if (T* const kept = teacher_exps<T, L>(rows.c))
+      sums.over(t, shift, inv_tau, inv_tau_h, [&](int r) { return kept + (rows.begin + r) * t.classes; });
+    else sums.over(t, shift, inv_tau, inv_tau_h, [&](int r) { return exps + r * stride; });
     if (second != Second::none && o.not_true) include_true_class();
     const RowNumbers& numbers = rows.c.rows;
-    rows.put(numbers.teacher_shift, shift);
+    rows.put(numbers.teacher_shift, shift.all());
     rows.put(numbers.teacher_sum, sums.first);
     if (second == Second::none) return;
     rows.put(numbers.entropy_sum, sums.other);
@@ -33,52 +35,63 @@ struct TeacherPasses {
 
   // The entropy is over all classes: put the true class back, on the common maximum.
   void include_true_class() {
-    const S own_logit =
-        rows.gather([&](int r) { return element<T>(rows.c.teacher, rows.teacher_row[r], rows.label[r]); });
-    const S top = own_logit > shift ? own_logit : shift;
-    const S rest = shift - top, own = own_logit - top;
-    const S e = L::exp(own * inv_tau_h), zero{};
-    const auto scale = L::as_total(L::exp(rest * inv_tau_h));
+    const Vec<T> own_logit = rows.own_logits(rows.c.teacher, rows.teacher()), most = shift.all(), zero{};
+    const Vec<T> top = own_logit > most ? own_logit : most;
+    const Vec<T> rest = most - top, own = own_logit - top;
+    const Vec<T> e = exp_nonpositive<T>(own * inv_tau_h);
+    const auto scale = Totals<T>::of(exp_nonpositive<T>(rest * inv_tau_h));
     sums.other_moment =
-        scale * (sums.other_moment + L::as_total(rest) * sums.other) + L::as_total(e == zero ? zero : e * own);
-    sums.other = scale * sums.other + L::as_total(e);
+        scale * (sums.other_moment + Totals<T>::of(rest) * sums.other) + Totals<T>::of(e == zero ? zero : e * own);
+    sums.other = scale * sums.other + Totals<T>::of(e);
   }
 
-  void write(const CacheRows& cache, T* out) {
-    const S inverse = L::narrow(1 / sums.first), log_sum = L::log(sums.first);
+  void write_cache(const CacheRows& cache, T* out) {
+    Lanes<T> inverse, log_sum;
+    inverse = (1 / sums.first).narrow();
+    log_sum = L::log(sums.first);
     const bool kept = t.classes <= L::classes;
-    typename L::Total mean{};
-    t.each_tile([&](const typename L::In& x, int64_t c0, int64_t n) {
-      for (int64_t i = 0; i < L::vectors(n); ++i) {
-        const Vec<T> shifted = x[i] - shift;
-        const Vec<T> s = (kept ? load<T>(exps + i * kLanes<T>) : scaled_exp<T>(shifted, inv_tau)) * inverse;
-        store<T>(out + i * kLanes<T>, cache.logarithms ? shifted * inv_tau - log_sum : s);
-      }
-      store_tile<L>(cache.data, cache.type, rows.own(), t.classes, c0, n, out);
-      if (cache.logarithms) return;
-      // The sum uses the row as it was stored, so that a student equal to the teacher has divergence 0
-      // in every storage type.
-      const Matrix stored{cache.data, cache.type, t.classes, 1};
-      const typename L::In s = L::load_tile(stored, rows.own(), c0, n, T(0), true, out);
-      typename L::Sum sum;
-      for (int64_t i = 0; i < L::vectors(n); ++i) sum.add(i, product_or_zero<T>(s[i], (x[i] - shift) * inv_tau));
-      mean += L::total(sum);
+    const int64_t stride = L::stride(t.classes);
+    Totals<T> mean{};
+    t.each_tile([&](const typename L::In& tile, int64_t c0, int64_t n) {
+      typename L::Sums sums_s(rows.count);
+      L::each_row(t.group, [&](int r) {
+        const typename L::Each top = L::pick(shift, r), scale = L::pick(inverse, r), log_scale = L::pick(log_sum, r);
+        const T *const x = tile.row[r], *const e = exps + r * stride;
+        const T pad = t.pad;
+        L::each_vector(n, [&](int64_t i, auto width) {
+          const Vec<T> shifted = read<T>(x + i, width, pad) - top;
+          const Vec<T> s = (kept ? read<T>(e + i, width) : scaled_exp<T>(shifted, inv_tau)) * scale;
+          write<T>(out + i, width, cache.logarithms ? shifted * inv_tau - log_scale : s);
+        });
+        const Group row = L::part(rows.own(), r);
+        store_tile<L>(cache.data, cache.type, row, t.classes, c0, n, out);
+        if (cache.logarithms) return;
+        // The sum uses the row as it was stored, so that a student equal to the teacher has divergence 0
+        // in every storage type.
+        typename L::In stored;
+        L::load_tile({cache.data, cache.type, t.classes, 1}, row, c0, n, true, out, stored);
+        typename L::Sum sum;
+        L::each_vector(n, [&](int64_t i, auto width) {
+          const Vec<T> shifted = read<T>(x + i, width, pad) - top;
+          sum.add(product_or_zero<T>(read<T>(stored.row[0] + i, width), shifted * inv_tau));
+        }, [&] { sum.end_run(); });
+        sums_s.put(r, sum);
+      });
+      mean += sums_s.total();
     });
     rows.put(rows.c.rows.cross, mean);
   }
 };
 
 template <class T, class L, Second second>
-void teacher_blocks(const Client& c, const Options& o, const CacheRows* cache, int64_t begin, int64_t end) {
+void teacher_groups(const Client& c, const Options& o, const CacheRows* cache, int64_t begin, int64_t end) {
   Tiles<T> tiles;
-  each_block<T, L>(c, begin, end, cache ? cache->data : nullptr, cache ? cache->type : DType::f32,
-                   [&](int64_t first, int64_t last, int64_t stride) {
-    Block<TeacherPasses<T, L, second>> block;
-    for (int64_t i = first; i < last; i += L::rows)
-      block.add(c, o, i, last, tiles.first + block.count * stride, tiles.exps + block.count * stride);
-    block.each([](auto& passes) { passes.maximum(); });
-    block.each([](auto& passes) { passes.exponentials(); });
-    if (cache) block.each([&](auto& passes) { passes.write(*cache, tiles.out); });
+  each_group<T, L>(c, begin, end, cache ? cache->data : nullptr, cache ? cache->type : DType::f32,
+                   [&](const Rows<T, L>& rows) {
+    TeacherPasses<T, L, second> passes(o, rows, tiles);
+    passes.maximum();
+    passes.exponentials();
+    if (cache) passes.write_cache(*cache, tiles.out);
   });
 }
 
@@ -86,7 +99,7 @@ void teacher_rows(const Client& c, const Options& o, int64_t begin, int64_t end)
   const Second second = o.adaptive ? second_softmax(o.temperature, o.entropy_temperature) : Second::none;
   with_layout(c, [&](auto zero, auto layout) {
     with_second(second, [&](auto kind) {
-      teacher_blocks<decltype(zero), decltype(layout), decltype(kind)::value>(c, o, nullptr, begin, end);
+      teacher_groups<decltype(zero), decltype(layout), decltype(kind)::value>(c, o, nullptr, begin, end);
     });
   });
 }
@@ -95,7 +108,7 @@ void cache_rows(const Client& c, const Options& o, const CacheRows& cache, int64
   const Second second = second_softmax(o.temperature, o.entropy_temperature);
   with_layout(c, [&](auto zero, auto layout) {
     with_second(second, [&](auto kind) {
-      teacher_blocks<decltype(zero), decltype(layout), decltype(kind)::value>(c, o, &cache, begin, end);
+      teacher_groups<decltype(zero), decltype(layout), decltype(kind)::value>(c, o, &cache, begin, end);
     });
   });
 }

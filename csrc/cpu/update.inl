@@ -2,26 +2,6 @@
 //
 // Every array is read and written where it lies: no alignment is asked for, and nothing beyond the range is touched.
 
-// f(i, n) for the vectors of a range: n is the constant `lanes`, or how many elements the last vector has.
-template <int64_t lanes, class F>
-inline void over_vectors(int64_t begin, int64_t end, F f) {
-  int64_t i = begin;
-  for (; i + lanes <= end; i += lanes) f(i, std::integral_constant<int64_t, lanes>{});
-  if (i < end) f(i, end - i);
-}
-template <class N>
-constexpr bool is_partial = std::is_same_v<N, int64_t>;
-
-template <class T, class N>
-inline Vec<T> read(const T* p, N n) {
-  if constexpr (is_partial<N>) return load_partial<T>(p, n, T(0));
-  else return load<T>(p);
-}
-template <class T, class N>
-inline void write(T* p, N n, Vec<T> v) {
-  if constexpr (is_partial<N>) store_partial<T>(p, n, v);
-  else store<T>(p, v);
-}
 // As many elements as a vector has doubles, as doubles.
 template <class T, class N>
 inline Vec<double> read_wide(const T* p, N n) {
@@ -30,25 +10,16 @@ inline Vec<double> read_wide(const T* p, N n) {
     for (int64_t i = 0; i < n; ++i) lane[i] = p[i];
     return read_wide(lane, std::integral_constant<int64_t, kLanes<double>>{});
   } else {
-#if FEDASD_VECTOR_BYTES == 64
-    if constexpr (sizeof(T) == 4) return (Vec<double>)_mm512_maskz_cvtps_pd(__mmask8(-1), _mm256_loadu_ps(p));
-#elif FEDASD_VECTOR_BYTES == 32
-    if constexpr (sizeof(T) == 4) return (Vec<double>)_mm256_cvtps_pd(_mm_loadu_ps(p));
-#endif
-    typename Wide<T, kLanes<double>>::type v;
+    Half<T> v;
     std::memcpy(&v, p, sizeof v);
-    return __builtin_convertvector(v, Vec<double>);
+    return widen<T>(v);
   }
 }
 
-// f with a value of the client's element type, and with a constant for each of the flags.
+// f with a value of the client's element type.
 template <class F>
 inline auto with_element(DType type, F f) {
   return type == DType::f64 ? f(double{}) : f(float{});
-}
-template <class F>
-inline auto with_flag(bool flag, F f) {
-  return flag ? f(std::true_type{}) : f(std::false_type{});
 }
 
 // In double: a float sum loses digits over millions of parameters, and the square of a float may overflow.

@@ -9,6 +9,8 @@
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "op_handle.h"
 #include "ops.h"
 
@@ -57,17 +59,17 @@ struct AsdBackward : Node {
 
   // `saved` holds the only other reference besides the SavedVariable's.
   at::Tensor scale(at::Tensor saved, at::Tensor upstream) {
-    at::Tensor factor = upstream.detach();
-    if (factor.dim() == 1) factor = factor.view_symint({factor.sym_size(0), 1, 1});  // [K] against [K, B, C]
     const bool plain =
-        !at::isTensorSubclassLike(saved) && !at::isTensorSubclassLike(factor) && !at::GradMode::is_enabled();
-    if (plain && saved.device().is_cpu() && all_ones(factor)) {  // on a GPU, looking at it would wait for it
+        !at::isTensorSubclassLike(saved) && !at::isTensorSubclassLike(upstream) && !at::GradMode::is_enabled();
+    if (plain && saved.device().is_cpu() && all_ones(upstream)) {  // on a GPU, looking at it would wait for it
       // loss.backward(): nothing to multiply.  Dropping our reference lets the engine keep the buffer
       // without a copy; if the graph is retained, the caller gets one of its own to do with as it likes.
       if (keep_graph) return saved.clone();
       gradient.reset_data();
       return saved;
     }
+    at::Tensor factor = upstream.detach();
+    if (factor.dim() == 1) factor = factor.view_symint({factor.sym_size(0), 1, 1});  // [K] against [K, B, C]
     if (plain && !keep_graph) {
       gradient.reset_data();
       if (saved.use_count() == 1 && !saved.is_inference()) return saved.mul_(factor);
@@ -76,14 +78,10 @@ struct AsdBackward : Node {
   }
 
   static bool all_ones(const at::Tensor& factor) {
-    const at::Tensor flat = factor.contiguous();
-    for (int64_t i = 0; i < flat.numel(); ++i) {
-      const double x = flat.scalar_type() == at::kDouble  ? flat.const_data_ptr<double>()[i]
-                       : flat.scalar_type() == at::kFloat ? flat.const_data_ptr<float>()[i]
-                                                          : 0;
-      if (x != 1) return false;
-    }
-    return true;
+    const c10::MaybeOwned<at::Tensor> flat = factor.expect_contiguous();
+    auto ones = [&](auto* data) { return std::all_of(data, data + flat->numel(), [](auto x) { return x == 1; }); };
+    if (flat->scalar_type() == at::kFloat) return ones(flat->const_data_ptr<float>());
+    return flat->scalar_type() == at::kDouble && ones(flat->const_data_ptr<double>());
   }
 };
 

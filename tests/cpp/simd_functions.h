@@ -1,4 +1,4 @@
-// The functions of csrc/cpu/simd.inl and tile.inl as one instruction set compiles them.
+// The functions of csrc/cpu/simd.inl and elements.inl as one instruction set compiles them.
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,7 @@ namespace fedasd::cpu::FEDASD_ISA {
 namespace {
 #include "cpu/simd.inl"
 
-#include "cpu/tile.inl"
+#include "cpu/elements.inl"
 
 template <class Half>
 void widen_bits(const uint16_t* from, int64_t stride, int64_t n, float* to) {
