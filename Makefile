@@ -104,17 +104,17 @@ $(CUDA)/kernels.md: $(CUDA)/libfedasd_cuda.so $(CUDA)/cached_f32.ptx $(CUDA)/raw
 
 cuda:  ## compile the CUDA kernels (needs nvcc, no GPU) and print what ptxas says of them
 	@command -v $(NVCC) >/dev/null || (echo "make cuda needs nvcc: install the CUDA toolkit, or set NVCC=/path/to/nvcc"; exit 1)
-	@$(MAKE) --no-print-directory -j$(JOBS) $(CUDA)/kernels.md
+	@$(MAKE) --no-print-directory -j$(JOBS) $(CUDA)/kernels.md $(SASS_CUBINS)
 	@cat $(CUDA)/kernels.md
+	@$(MAKE) --no-print-directory sass
 
-SASS_CUBINS := $(foreach a,80 90,$(foreach f,cached_f32 raw_f32,$(CUDA)/$(f)-sm$(a).cubin))
-$(SASS_CUBINS): $(wildcard csrc/cuda/*)
+SASS_CUBINS := $(foreach a,80 90 100 120,$(CUDA)/main_kernels-sm$(a).cubin)
+$(CUDA)/main_kernels-sm%.cubin: benchmarks/main_kernels.cu $(wildcard csrc/cuda/*.cuh csrc/asd/*.h)
 	@mkdir -p $(CUDA)
-	$(NVCC) -std=c++17 -O3 -arch=sm_$(lastword $(subst -sm, ,$(basename $(@F)))) -cubin \
-	  csrc/cuda/$(firstword $(subst -sm, ,$(basename $(@F)))).cu -o $@
+	$(NVCC) -std=c++17 -O3 -arch=sm_$* -cubin $< -o $@
 
 sass: $(SASS_CUBINS)  ## count loads in flight, waits and instructions in machine code (needs nvcc and nvdisasm, no GPU)
-	$(PYTHON) -m benchmarks.sass $(SASS_CUBINS)
+	@$(PYTHON) -m benchmarks.sass $(SASS_CUBINS)
 
 # Asked before the build, which takes most of an hour for all architectures.
 gpu-report:  ## on a machine with a GPU: build, test, sanitize and measure, one JSON and one page to attach to an issue

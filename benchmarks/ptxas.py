@@ -12,7 +12,7 @@ from pathlib import Path
 KERNEL = re.compile(
     r"(?P<kind>objective|cross_entropy|build_cache)_kernelINS0_"
     r"(?:8WarpTeamI(?P<warp_type>[fd])Li(?P<lanes>\d+)ELi(?P<slots>\d+)EE|9BlockTeamI(?P<block_type>[fd])E)E"
-    r"(?:Lb(?P<cached>[01])ELb(?P<kl>[01])E)?"
+    r"(?:Lb(?P<cached>[01])ELb(?P<kl>[01])ELNS0_4RowsE(?P<rows>[012])E)?"
 )
 UPDATE = re.compile(r"(?:update_kernelINS0_\d+(?P<row>Step|Ascent)RowI|accumulate_kernelI)(?P<type>[fd])E")
 TRAINING = re.compile(r"train_clients_kernelI(?P<type>[fd])E")
@@ -128,7 +128,8 @@ def describe(symbol: str) -> tuple[str, int | None, bool]:
     what = {"build_cache": "cache", "cross_entropy": "cross-entropy"}.get(g["kind"], teacher)
     loss = "" if g["kl"] is None else " kl" if g["kl"] == "1" else " reverse_kl, js"
     classes = int(g["lanes"]) * int(g["slots"]) if g["lanes"] else None
-    return f"{what}{loss}, {'f64' if double else 'f32'}, {row}", classes, double
+    rows = {"1": "f32 rows", "2": "bf16 rows"}.get(g["rows"] or "", "f64" if double else "f32")
+    return f"{what}{loss}, {rows}, {row}", classes, double
 
 
 def table(kernels: Iterable[Kernel]) -> str:

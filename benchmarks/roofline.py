@@ -22,14 +22,17 @@ INSTRUCTIONS_PER_CLOCK = 128  # instructions, counted by thread: four schedulers
 ROUNDS, RAW_ROUNDS = 1, 2  # of short rows in one block: kRounds and kRawRounds in csrc/cuda/asd.cu
 CLASSES_OF_A_THREAD = 16  # of a long row, in a step: csrc/cuda/asd.cu
 CACHED_ROWS_OF_A_THREAD = 8  # more of them, and the blocks share the weights out: csrc/cuda/asd.cu
+CLASSES_OF_A_PART = 4096  # at least, of a row that blocks share: csrc/cuda/asd.cu
+WIDE_BYTES_OF_A_WARP = {4: 512, 2: 256}  # that one wide load asks for, by the size of an element
 
-
-# Instructions of an element in float32, by the classes that a thread holds; the teacher's pass and the student's.
+# Instructions of an element and wide loads in flight, as benchmarks/sass.py counts them for sm_80, by the classes that
+# a thread holds (0: a long row) and the size of an element; the teacher's pass and the student's.  A thread of 16
+# classes is not among the main kernels and counts as one of 8; short rows of a half type count as float32.
 INSTRUCTIONS = {
-    True: {4: 129.5, 8: 76.5, 16: 56.4, 32: 45.2},
-    False: {4: 173.0, 8: 109.6, 16: 83.5, 32: 69.7},
+    True: {(4, 4): 87.8, (8, 4): 60.0, (32, 4): 32.8, (0, 4): 32.2, (0, 2): 40.4},
+    False: {(4, 4): 136.5, (8, 4): 87.6, (32, 4): 53.2, (0, 4): 51.5, (0, 2): 61.4},
 }
-LONG_INSTRUCTIONS = {True: 44.8, False: 60.5}
+LOADS_IN_FLIGHT = {4: 2, 8: 4, 16: 8, 32: 16, 0: 4}
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,7 @@ class Grid:
     blocks: int  # of a client
     threads: int
     teams: int  # rows in progress at once in a block
+    parts: int = 1  # blocks that share a row
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -109,18 +113,23 @@ def grid(call: LossCall, gpu: Gpu) -> Grid:
 
     threads, teams = block(t.max_threads)
     most = 1 if not t.lanes else ROUNDS if call.cached else RAW_ROUNDS
+    found = 1
     if ceil_div(call.batch, teams) > most:
         shared, shared_teams = block(t.threads)
         blocks = min(ceil_div(call.batch, shared_teams), gpu.multiprocessors * t.resident // call.clients)
         if blocks > 1:
-            return Grid(blocks, shared, shared_teams)
-    return Grid(1, threads, teams)
+            threads, teams, found = shared, shared_teams, blocks
+    if t.lanes == 0:
+        parts = min(gpu.multiprocessors * t.resident // call.rows, call.classes // CLASSES_OF_A_PART, threads)
+        if parts > 1:
+            return Grid(call.batch * parts, threads, 1, parts)
+    return Grid(found, threads, teams)
 
 
 def rounds(call: LossCall, gpu: Gpu) -> int:
     """Rows that a team goes through, one after another."""
     g = grid(call, gpu)
-    return ceil_div(call.batch, g.blocks * g.teams)
+    return ceil_div(call.batch, g.blocks // g.parts * g.teams)
 
 
 def numbers_bytes(call: LossCall) -> int:
@@ -137,8 +146,9 @@ def student_again(call: LossCall) -> int:
 
 def student_again_from_memory(call: LossCall, gpu: Gpu) -> int:
     """Nothing if L2 holds the student's row of every block that runs: teacher and gradient leave the caches first."""
-    running = min(call.clients * grid(call, gpu).blocks, gpu.multiprocessors * tile(call.classes).resident)
-    return 0 if running * call.row <= gpu.l2 else student_again(call)
+    g = grid(call, gpu)
+    running = min(call.clients * g.blocks, gpu.multiprocessors * tile(call.classes).resident)
+    return 0 if running * call.row <= gpu.l2 * g.parts else student_again(call)
 
 
 def teacher_again(call: LossCall, gpu: Gpu) -> int:
@@ -179,7 +189,8 @@ def busiest_elements(call: LossCall, gpu: Gpu) -> int:
     """Elements of the multiprocessor that has most to do."""
     g = grid(call, gpu)
     rows_of_a_block = min(call.batch, rounds(call, gpu) * g.teams)
-    return rows_of_a_block * ceil_div(call.clients * g.blocks, gpu.multiprocessors) * call.classes
+    classes = ceil_div(call.classes, g.parts)
+    return rows_of_a_block * ceil_div(call.clients * g.blocks, gpu.multiprocessors) * classes
 
 
 def exponentials(cached: bool) -> int:
@@ -188,11 +199,20 @@ def exponentials(cached: bool) -> int:
 
 
 def instructions(call: LossCall) -> float:
-    """Of an element of float32, aligned, in the machine code for sm_80: python -m benchmarks.sass."""
+    """Of an element, aligned, in the machine code for sm_80: python -m benchmarks.sass."""
     t = tile(call.classes)
     if t.lanes == 0:
-        return LONG_INSTRUCTIONS[call.cached]
-    return INSTRUCTIONS[call.cached][t.slots]
+        return INSTRUCTIONS[call.cached][0, call.size]
+    return INSTRUCTIONS[call.cached][8 if t.slots == 16 else t.slots, 4]
+
+
+def in_flight_seconds(call: LossCall, gpu: Gpu) -> float:
+    """At least so long: a multiprocessor gets what its warps ask for at once, every time an access takes."""
+    t, g = tile(call.classes), grid(call, gpu)
+    blocks = min(call.clients * g.blocks, gpu.multiprocessors * t.resident)
+    loads = LOADS_IN_FLIGHT[t.slots if t.lanes else 0]
+    at_once = blocks * g.threads // 32 * loads * WIDE_BYTES_OF_A_WARP[call.size]
+    return memory_bytes(call, gpu) / at_once * ACCESS_SECONDS
 
 
 def memory_seconds(call: LossCall, gpu: Gpu) -> float:
@@ -214,8 +234,18 @@ def waits(call: LossCall, gpu: Gpu) -> int:
     each pass, because later steps are on their way while a step is computed.  With several blocks, the fence after the
     partial loss and the look at the others'.
     """
-    passes = (2 if tile(call.classes).lanes == 0 else 1) + (0 if call.cached else 1)
-    return (2 if call.cached else 1) + rounds(call, gpu) * passes + (2 if grid(call, gpu).blocks > 1 else 0)
+    return (2 if call.cached else 1) + rounds(call, gpu) * passes(call) + waits_for_blocks(call, gpu)
+
+
+def passes(call: LossCall) -> int:
+    """Over a row, each of which begins with a wait."""
+    return (2 if tile(call.classes).lanes == 0 else 1) + (0 if call.cached else 1)
+
+
+def waits_for_blocks(call: LossCall, gpu: Gpu) -> int:
+    """The partial losses of several blocks; of a row in parts each softmax and the sum over classes: out and back."""
+    g = grid(call, gpu)
+    return (2 if g.blocks > 1 else 0) + (2 * (2 if call.cached else 3) if g.parts > 1 else 0)
 
 
 def floor_seconds(call: LossCall, gpu: Gpu) -> float:
@@ -225,7 +255,8 @@ def floor_seconds(call: LossCall, gpu: Gpu) -> float:
 
 def parts(call: LossCall, gpu: Gpu) -> dict[str, float]:
     arithmetic = max(special_seconds(call, gpu), issue_seconds(call, gpu))
-    return {"memory": memory_seconds(call, gpu), "arithmetic": arithmetic, "waiting": waits(call, gpu) * ACCESS_SECONDS}
+    memory = max(memory_seconds(call, gpu), in_flight_seconds(call, gpu))
+    return {"memory": memory, "arithmetic": arithmetic, "waiting": waits(call, gpu) * ACCESS_SECONDS}
 
 
 def predicted(call: LossCall, gpu: Gpu) -> tuple[float, float, str]:
@@ -233,6 +264,19 @@ def predicted(call: LossCall, gpu: Gpu) -> tuple[float, float, str]:
     floor, p = floor_seconds(call, gpu), parts(call, gpu)
     largest = max(p, key=lambda name: p[name])
     return floor + p[largest], floor + sum(p.values()), "launch" if p[largest] < floor else largest
+
+
+def bandwidth_fraction(call: LossCall, gpu: Gpu) -> float:
+    """Of the memory's bandwidth, from the kernel's first instruction to its last.
+
+    Loads overlap with arithmetic, because a multiprocessor has several blocks or rounds.  Not hidden: what comes before
+    the first row (labels, weights, the row's own first access), and what blocks have to tell each other.
+    """
+    p = parts(call, gpu)
+    ends = (2 if call.cached else 1) + 1 + waits_for_blocks(call, gpu)
+    barrier = GRID_BARRIER_SECONDS if publishes_sums(call, gpu) else 0
+    whole = max(p["memory"], p["arithmetic"]) + ends * ACCESS_SECONDS + barrier
+    return memory_seconds(call, gpu) / whole
 
 
 def calls() -> list[LossCall]:
@@ -312,6 +356,16 @@ def arithmetic_table() -> str:
     return table(["microseconds", *(g.name for g in GPUS)], lines)
 
 
+def fraction_table() -> str:
+    """Of the bandwidth, cached / raw."""
+    lines = []
+    for call in calls():
+        both = (call, replace(call, cached=False))
+        cells = [" / ".join(f"{bandwidth_fraction(w, gpu):.0%}" for w in both) for gpu in GPUS]
+        lines.append([name(call), *cells])
+    return table(["of the bandwidth, cached / raw", *(g.name for g in GPUS)], lines)
+
+
 def microseconds(seconds: float) -> str:
     return f"{1e6 * seconds:.2g}" if seconds < 9.95e-6 else f"{1e6 * seconds:.0f}"
 
@@ -328,6 +382,7 @@ def tables() -> tuple[str, ...]:
         time_table(cached=True),
         time_table(cached=False),
         arithmetic_table(),
+        fraction_table(),
     )
 
 

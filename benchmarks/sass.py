@@ -1,12 +1,15 @@
-"""Loads in flight, waits and instructions of the CUDA kernels, read from their machine code.
+"""Loads in flight, waits and instructions of the main CUDA kernels, read from their machine code, and their limits.
 
-``python -m benchmarks.sass CUBIN...`` prints the table of ``make sass``; it needs nvdisasm, of the CUDA toolkit or of
-``pip install nvidia-cuda-nvdisasm``.
+``make sass`` compiles benchmarks/main_kernels.cu for four architectures and prints the table, as ``make cuda`` does;
+the tests hold every kernel to its limits.  nvdisasm is of the CUDA toolkit or of ``pip install nvidia-cuda-nvdisasm``.
 
-Each loop over rows, or over the pieces of a long row, is followed once around, along the path that float32 rows take
-when they are aligned: of all paths the one with most wide accesses, then most shuffles (a row that is not ignored),
-then fewest instructions.  A wait is an instruction that needs a register whose load is still under way; loads arrive in
-the order in which they were issued.
+Each loop over rows, or over the pieces of a long row, is followed once around, along the path that rows take when they
+are aligned: of all paths the one with most wide accesses, then most butterflies (a row that is not ignored), then
+fewest tests for NaN (a row that is not masked), then fewest instructions.  A wait is an instruction that needs a
+register whose load is still under way; loads arrive in the order in which they were issued.
+
+In code for sm_100 and sm_120 the first pass of a raw teacher is not recognised as a loop: there the counts of raw
+kernels are those of the student's passes.
 """
 
 from __future__ import annotations
@@ -22,7 +25,13 @@ from pathlib import Path
 
 from .ptxas import describe
 
-WIDE = {4: ("LDG.E.128", "STG.E.128", "STG.E.EF.128", "LDG.E.EF.128"), 2: ("LDG.E.64", "STG.E.64")}
+# Four elements at once, by their size.
+WIDE = {
+    4: ("LDG.E.128", "STG.E.128", "STG.E.EF.128", "LDG.E.EF.128"),
+    2: ("LDG.E.64.CONSTANT", "LDG.E.EF.64", "STG.E.EF.64"),
+}
+# Classes of a thread in a step over a long row: of one row, and of student and teacher with the gradient.
+LONG_STEP = {False: 16, True: 8}
 TARGET = re.compile(r"`\((\.L_x_\d+)\)")
 PREDICATE = re.compile(r"^@!?U?P\w+\s+")
 WITHOUT_RESULT = ("ST", "RED", "ISETP", "FSETP", "DSETP", "PLOP3", "BRA", "EXIT", "BAR", "MEMBAR", "R2P")
@@ -113,20 +122,19 @@ def path(code: Code, start: int, body: set[int], wide: tuple[str, ...]) -> list[
             entered.add(j)
             stack.append((j, iter(code.next(j))))
 
-    def score(i: int) -> tuple[int, int, int]:
+    def score(i: int) -> tuple[int, ...]:
         operation = code.operation(i)
-        return operation.startswith(wide), operation.startswith("SHFL"), -1
+        return operation.startswith(wide), operation.startswith("SHFL.BFLY"), -operation.startswith("FSETP.NAN"), -1
 
     # From the end: `order` has every instruction after all that may follow it.
-    best: dict[int, tuple[tuple[int, int, int], int]] = {}
+    best: dict[int, tuple[tuple[int, ...], int]] = {}
     for i in order:
         ways = [(best[j][0], j) for j in code.next(i) if j in best and (i, j) not in back]
         if any((i, j) in back and j == start for j in code.next(i)):
-            ways.append(((0, 0, 0), -1))
+            ways.append(((0, 0, 0, 0), -1))
         if ways:
-            (a, b, c), j = max(ways)
-            own = score(i)
-            best[i] = ((a + own[0], b + own[1], c + own[2]), j)
+            after, j = max(ways)
+            best[i] = (tuple(a + b for a, b in zip(score(i), after, strict=True)), j)
     taken = [start] if start in best else []
     while taken and best[taken[-1]][1] >= 0:
         taken.append(best[taken[-1]][1])
@@ -184,9 +192,9 @@ class Pass:
 
 
 def passes(symbol: str, code: Code, arch: str) -> Iterator[Pass]:
-    """Of loss kernels in float arithmetic: the loops that move float32 rows, the innermost only."""
+    """Of loss kernels in float arithmetic: the loops that move rows, the innermost only."""
     name, _, _ = describe(symbol)
-    wide = WIDE[4]
+    wide = WIDE[2 if "bf16" in name else 4]
     around = [(start, body) for start, body in loops(code) if any(code.operation(i).startswith(wide) for i in body)]
     short = re.search(r"lanes x (\d+)", name)
     for start, body in sorted(around, key=lambda loop: min(loop[1])):
@@ -197,9 +205,71 @@ def passes(symbol: str, code: Code, arch: str) -> Iterator[Pass]:
         loads, stores = (sum(o.startswith(kind) for o in moved) for kind in ("LDG", "STG"))
         if loads == 0:
             continue  # zeros for an ignored row
-        elements = int(short[1]) if short else 4 * (loads if stores == 0 else stores)
+        elements = int(short[1]) if short else LONG_STEP[stores > 0]
         count, most = waits(code, taken, wide)
         yield Pass(name, arch, loads, stores, most, count, len(taken), elements)
+
+
+@dataclass(frozen=True)
+class Limit:
+    in_flight: int  # wide loads, at least, in the pass that has fewest of them
+    waits: int  # at most, in the pass that has most of them
+    per_element: float  # instructions of all passes, at most
+    # The same for sm_100 and sm_120, whose code has loads of both ways into a row, one of them switched off.
+    per_element_100: float
+
+
+LIMITS = {
+    "cached kl, f32 rows, 4 lanes x 4": Limit(2, 4, 110, 110),
+    "cached kl, f32 rows, 16 lanes x 8": Limit(4, 5, 72, 72),
+    "cached kl, f32 rows, 32 lanes x 32": Limit(16, 8, 35, 35),
+    "cached kl, f32 rows, block a row": Limit(4, 4, 35, 42),
+    "cached kl, bf16 rows, block a row": Limit(4, 4, 42, 51),
+    "raw kl, f32 rows, 4 lanes x 4": Limit(1, 4, 160, 105),
+    "raw kl, f32 rows, 16 lanes x 8": Limit(1, 4, 105, 70),
+    "raw kl, f32 rows, 32 lanes x 32": Limit(7, 8, 56, 40),
+    "raw kl, f32 rows, block a row": Limit(4, 4, 54, 48),
+    "raw kl, bf16 rows, block a row": Limit(4, 4, 64, 56),
+}
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A kernel: all its passes over a row."""
+
+    kernel: str
+    arch: str
+    passes: tuple[Pass, ...]
+    spills: int  # accesses to local memory
+
+    @property
+    def in_flight(self) -> int:
+        return min(p.in_flight for p in self.passes)
+
+    @property
+    def waits(self) -> int:
+        return max(p.waits for p in self.passes)
+
+    @property
+    def per_element(self) -> float:
+        return sum(p.per_element for p in self.passes)
+
+    @property
+    def most(self) -> float:
+        """Instructions an element that are allowed."""
+        limit = LIMITS[self.kernel]
+        return limit.per_element_100 if int(self.arch) >= 100 else limit.per_element
+
+    def broken(self) -> list[str]:
+        """The limits that it does not keep."""
+        limit = LIMITS[self.kernel]
+        found = [
+            (self.in_flight < limit.in_flight, f"{self.in_flight} loads in flight, not {limit.in_flight}"),
+            (self.waits > limit.waits, f"{self.waits} waits, more than {limit.waits}"),
+            (self.per_element > self.most, f"{self.per_element:.1f} instructions, over {self.most}"),
+            (self.spills > 0, f"{self.spills} accesses to local memory"),
+        ]
+        return [f"{self.kernel}, sm_{self.arch}: {text}" for is_broken, text in found if is_broken]
 
 
 def nvdisasm() -> str | None:
@@ -213,23 +283,29 @@ def nvdisasm() -> str | None:
     return None
 
 
-def read(cubin: Path, tool: str) -> list[Pass]:
-    """`cubin` is named like cached_f32-sm80.cubin."""
+def read(cubin: Path, tool: str) -> list[Counted]:
+    """`cubin` is named like main_kernels-sm80.cubin."""
     arch = cubin.stem.rpartition("-sm")[2]
     text = subprocess.run([tool, "-c", str(cubin)], capture_output=True, text=True, check=True).stdout
-    return [found for symbol, code in kernels(text).items() for found in passes(symbol, code, arch)]
+    found = []
+    for symbol, code in kernels(text).items():
+        spills = sum(code.operation(i).startswith(("LDL", "STL")) for i in range(len(code.instructions)))
+        found.append(Counted(describe(symbol)[0], arch, tuple(passes(symbol, code, arch)), spills))
+    return sorted(found, key=lambda c: list(LIMITS).index(c.kernel))
 
 
-def table(found: list[Pass]) -> str:
+def table(found: list[Counted]) -> str:
     lines = [
-        "| kernel | sm | wide loads | in flight | waits | wide stores | instructions an element |",
-        "|---|---|---:|---:|---:|---:|---:|",
+        "| kernel | sm | wide loads | in flight | waits | wide stores | instructions an element | local |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
-    lines += [
-        f"| {p.kernel} | {p.arch} | {p.wide_loads} | {p.in_flight} | {p.waits} | {p.wide_stores} "
-        f"| {p.per_element:.1f} |"
-        for p in found
-    ]
+    for c in found:
+        limit = LIMITS[c.kernel]
+        loads, stores = sum(p.wide_loads for p in c.passes), sum(p.wide_stores for p in c.passes)
+        lines.append(
+            f"| {c.kernel} | {c.arch} | {loads} | {c.in_flight} (>= {limit.in_flight}) | {c.waits} (<= {limit.waits}) "
+            f"| {stores} | {c.per_element:.1f} (<= {c.most}) | {c.spills} (0) |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -238,8 +314,8 @@ def main(paths: list[str]) -> None:
     if not tool:
         print("no nvdisasm: pip install nvidia-cuda-nvdisasm for the table of loads in flight and waits")
         return
-    print("Once around each loop over rows (long rows: over pieces), float32, aligned:\n")
-    print(table([p for path in paths for p in read(Path(path), tool)]), end="")
+    print("Once around each loop over rows (long rows: over pieces), aligned; the limits in brackets:\n")
+    print(table([c for path in paths for c in read(Path(path), tool)]), end="")
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <atomic>
 #include <random>
+#include <type_traits>
 
 #include "kernels.cuh"
 #include "platform.cuh"
+#include "row_parts.cuh"
 
 namespace fedasd::cuda {
 namespace {
@@ -16,6 +18,7 @@ namespace {
 constexpr int64_t kRounds = 1, kRawRounds = 2;
 constexpr int kThreads = 128;              // where several blocks share a client: more of them, to spread over the GPU
 constexpr int64_t kClassesOfAThread = 16;  // of a long row, in a step
+constexpr int64_t kClassesOfAPart = 4096;  // of a row that several blocks share, at least
 // Weights that a thread reads for itself at most, see run().
 constexpr int64_t kCachedRowsOfAThread = 8;
 
@@ -42,13 +45,21 @@ Shape shape_of(const Kernel<P>& kernel, int64_t classes, int64_t rows, int max_t
   return {threads, kernel.lanes ? threads / kernel.lanes : 1};
 }
 
+Rows rows_of(const Problem& p) {
+  const Matrix &student = p.student.first, &teacher = p.teacher.first;
+  if (student.type != teacher.type || student.col_stride != 1 || teacher.col_stride != 1 || p.options.not_true ||
+      p.teacher_rows == TeacherRows::log_probabilities)
+    return Rows::any;
+  return student.type == DType::f32 ? Rows::f32 : student.type == DType::bf16 ? Rows::bf16 : Rows::any;
+}
+
 template <class T>
 Kernel<Parameters<T>> kernel_of(const Problem& problem) {
   const bool kl = problem.options.divergence == Divergence::kl;
   switch (problem.teacher_rows) {
     case TeacherRows::none: return cross_entropy_of<T>(problem.classes);
-    case TeacherRows::logits: return objective_of<T, false>(problem.classes, kl);
-    default: return objective_of<T, true>(problem.classes, kl);
+    case TeacherRows::logits: return objective_of<T, false>(problem.classes, kl, rows_of(problem));
+    default: return objective_of<T, true>(problem.classes, kl, rows_of(problem));
   }
 }
 
@@ -75,19 +86,32 @@ void run(const Problem& problem, const Allocate& allocate, cudaStream_t stream) 
       cooperative = limits.cooperative;
     }
   }
+  // Fewer long rows than the device holds blocks: several blocks share a row, and wait for each other's sums.
+  if (!kernel.lanes && batch > 0 && std::is_same_v<T, float>) {
+    const DeviceLimits limits = device_limits(kernel.run, shape.threads);
+    const int64_t parts = std::min(
+        {limits.resident_blocks / (clients * batch), problem.classes / kClassesOfAPart, int64_t(shape.threads)});
+    if (parts > 1 && limits.cooperative) {
+      p.parts = int(parts);
+      p.blocks_per_client = int(batch * parts);
+      cooperative = true;
+    }
+  }
 
   // A raw teacher's weights are known to the block that has seen the row.  Cached ones every block can read for itself,
   // which costs less than a barrier as long as a thread has a few of them.
   if (p.blocks_per_client > 1) p.publish_sums = raw || (cached && batch > kCachedRowsOfAThread * shape.threads);
 
   const int64_t partials = p.blocks_per_client > 1 ? clients * p.blocks_per_client : 0,
-                rows = raw ? clients * batch : 0;
+                rows = raw ? clients * batch : 0, part_words = p.parts > 1 ? partials * kPartWords : 0;
   if (partials + rows > 0) {
-    void* const memory = allocate(size_t(partials) * (3 + 2) * sizeof(double) + size_t(rows) * 3 * sizeof(T));
+    void* const memory = allocate(size_t(partials) * (3 + 2) * sizeof(double) + size_t(part_words) * sizeof(uint64_t) +
+                                  size_t(rows) * 3 * sizeof(T));
     p.weight_sums = static_cast<double*>(memory);  // what needs most alignment comes first
     p.partial_loss = reinterpret_cast<uint64_t*>(p.weight_sums + 3 * partials);
     p.stamp = new_stamp();
-    p.log_weight = reinterpret_cast<T*>(p.partial_loss + 2 * partials);
+    p.part_words = p.partial_loss + 2 * partials;
+    p.log_weight = reinterpret_cast<T*>(p.part_words + part_words);
     p.teacher_shift = p.log_weight + rows;
     p.teacher_sum = p.teacher_shift + rows;
   }
@@ -102,7 +126,7 @@ void run(const Problem& problem, const Allocate& allocate, cudaStream_t stream) 
     }
     return;
   }
-  launch(kernel.run, blocks, shape.threads, grid_barrier, stream, p);
+  launch(kernel.run, blocks, shape.threads, grid_barrier || p.parts > 1, stream, p);
 }
 
 template <class T>

@@ -23,12 +23,12 @@ __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
   FEDASD_SHARED(Shared, shared);
   const Problem& problem = p.problem;
   const Options& o = problem.options;
-  Team team(shared.team);
+  const RowsOfBlock own(p);
+  Team team(shared.team, own.parts);
 
-  const int64_t client = int(blockIdx.x) / p.blocks_per_client;
+  const int64_t client = own.client;
   const int batch = int(problem.batch), classes = int(problem.classes);
-  const int first = int(blockIdx.x) % p.blocks_per_client * team.teams() + team.index(),
-            step = team.teams() * p.blocks_per_client;
+  const int first = own.first * team.teams() + team.index(), step = own.step * team.teams();
   const Matrix student = problem.student.client(client);
   const DType type = student.type;
   auto label_of = [&](int row) {
@@ -60,10 +60,8 @@ __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
       const T shift = Team::kLong ? forgotten(s.shift) : s.shift, scale = 1 / s.sum * weight;
       if (team.leader()) loss += double(weight * (log_e(s.sum) + (s.shift - element<T>(logits, label))));
       if (gradient) {
-        team.map_student(gradient, type, [&](T z, int c) {
-          const T u = exp_2((z - shift) * p.scales.at_one) * scale;
-          return c == label ? u - weight : u;
-        });
+        team.map_student(gradient, type, label, -weight,
+                         [&](T z) { return exp_2((z - shift) * p.scales.at_one) * scale; });
       }
     }
     team.store(gradient, type);

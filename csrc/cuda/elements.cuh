@@ -98,17 +98,17 @@ __device__ __forceinline__ int misalignment(const void* data, DType type) {
 }
 
 // Where the pieces of a row lie: thread 0's first piece starts `shift` classes before the row does, so that
-// from there on pieces are aligned in memory although the row is not.  Classes below 0 and from `classes`
-// on do not exist: such places are padded when read and left alone when written.  Student, teacher and
-// gradient share one shift; an array that is not aligned with it is moved element by element.
+// from there on pieces are aligned in the student's memory although the row is not.  Classes below 0 and from `classes`
+// on do not exist: such places are padded when read and left alone when written.
 struct Span {
   int classes, shift;
 
-  __device__ __forceinline__ bool aligned(const void* data, DType type, int64_t stride) const {
-    return stride == 1 && misalignment(data, type) == (type == DType::f64 ? shift % 2 : shift);
+  // How many elements before a piece lies the nearest address of `data` that is aligned.
+  __device__ __forceinline__ int offset(const void* data, DType type) const {
+    return (misalignment(data, type) - shift) & (type == DType::f64 ? 1 : kPiece - 1);
   }
   // Some piece begins before the row or ends behind it.
-  __device__ __forceinline__ bool ragged() const { return (shift | (classes + shift)) % kPiece != 0; }
+  __device__ __forceinline__ bool ragged() const { return (shift | classes) % kPiece != 0; }
   __device__ __forceinline__ bool has(int c) const { return c >= 0 && c < classes; }
   __device__ __forceinline__ bool whole(int c) const { return c >= 0 && c <= classes - kPiece; }
 };
@@ -116,60 +116,135 @@ struct Span {
 // Whether a row is read for the last time: it then leaves the caches first.
 enum class Use { again, last };
 
-// n pieces of a row on their way from memory, `step` classes apart.  fetch() only issues the loads; nothing waits for
-// them before convert().  A loaded register that was used at once, to convert or to pad it, would keep the next load
-// from being issued until it has arrived.
-template <class T, int n>
+// Which rows may be aligned otherwise than the student's: none; rows of at most the pieces that a team has, of which
+// those that would not fit then are moved element by element; rows that go on after these pieces.
+enum class Offsets { none, of_short_rows, of_long_rows };
+
+// Lanes that read a row together: neighbours have neighbouring pieces.
+struct Lanes {
+  int lane;
+  unsigned mask;
+};
+
+// n pieces of a row on their way from memory, 4 `lanes` classes apart.  fetch() only issues the loads; nothing waits
+// for them before convert().  A loaded register that was used at once, to convert or to pad it, would keep the next
+// load from being issued until it has arrived.
+//
+// The words that are loaded are aligned in memory.  Where the row's alignment is not the student's, they begin `offset`
+// elements before the pieces, and convert() moves the values between lanes.
+//
+// `inside`: so many pieces of each lane are surely within a row that is not ragged.
+template <class T, int n, int lanes, int inside, Offsets offsets>
 struct Pieces {
+  static constexpr int kStep = lanes * kPiece;
   uint32_t word[n][sizeof(T)];  // elements side by side; of a half type that came one by one: one a word
-  bool aligned = false;
+  int offset = 0;
+  bool wide = false, regular = false;
+
+  // What is the same for all pieces of a row.
+  __device__ __forceinline__ void aim(const Source<T>& source, const Span& span) {
+    const RowView& row = source.row;
+    const int found = span.offset(row.data, row.type);
+    wide = row.stride == 1 && (found == 0 || offsets == Offsets::of_long_rows ||
+                               (offsets == Offsets::of_short_rows && span.classes + span.shift + found <= n * kStep));
+    offset = wide && offsets != Offsets::none ? found : 0;
+  }
 
   template <Use use = Use::again>
-  __device__ __forceinline__ void fetch(const Source<T>& source, const Span& span, int first, int step) {
-    const RowView& row = source.row;
-    aligned = span.aligned(row.data, row.type, row.stride);
-    with_type<T>(row.type, [&](auto zero) {
+  __device__ __forceinline__ void fetch(const Source<T>& source, const Span& span, int first) {
+    const int start = first - offset;
+    // Without a look at each piece: long rows but for their ends, and short rows that are not ragged.
+    regular = wide && (inside == n || (offset == 0 && !span.ragged())) && start >= 0 &&
+              start + (inside - 1) * kStep <= span.classes - kPiece;
+    with_type<T>(source.row.type, [&](auto zero) {
       using S = decltype(zero);
-      const S* data = static_cast<const S*>(row.data);
-      const S* const from = data + first;
+      const S* const data = static_cast<const S*>(source.row.data);
+      const S* const from = data + start;
+      if (regular) {
 #pragma unroll
-      for (int j = 0; j < n; ++j) {
-        fill(word[j], Narrow<S>::of(source.pad));
-        // Only the first piece can begin before the row does.
-        if (aligned && (j > 0 || first >= 0) && first + j * step <= span.classes - kPiece)
-          load<S, use>(word[j], from + j * step);
-      }
-      if (aligned && !span.ragged()) return;
+        for (int j = 0; j < n; ++j) {
+          if (j >= inside) fill(word[j], Narrow<S>::of(source.pad));
+          if (j < inside || start + j * kStep < span.classes) load<S, use>(word[j], from + j * kStep);
+        }
+      } else {
 #pragma unroll
-      for (int j = 0; j < n; ++j) {
-        const int c = first + j * step;
-        if (aligned && span.whole(c)) continue;
+        for (int j = 0; j < n; ++j) {
+          fill(word[j], Narrow<S>::of(source.pad));
+          if (wide && span.whole(start + j * kStep)) load<S, use>(word[j], from + j * kStep);
+        }
 #pragma unroll
-        for (int i = 0; i < kPiece; ++i)
-          if (span.has(c + i)) load_one(word[j], i, data[(c + i) * row.stride]);
+        for (int j = 0; j < n; ++j) one_by_one(word[j], data, source, span, start + j * kStep);
       }
     });
   }
 
   // x: n times four values.
-  __device__ __forceinline__ void convert(T* x, const Source<T>& source, const Span& span, int first, int step) const {
+  __device__ __forceinline__ void convert(T (&x)[n * kPiece], const Source<T>& source, const Span& span, int first,
+                                          const Lanes& at) const {
     with_type<T>(source.row.type, [&](auto zero) {
       using S = decltype(zero);
-      const bool side_by_side = sizeof(S) != 2 || (aligned && !span.ragged());
+      const int start = first - offset;
 #pragma unroll
       for (int j = 0; j < n; ++j) {
-        const bool whole = side_by_side || (aligned && span.whole(first + j * step));
+        const bool whole = sizeof(S) != 2 || regular || (wide && span.whole(start + j * kStep));
 #pragma unroll
         for (int i = 0; i < kPiece; ++i) x[j * kPiece + i] = T(widen(element_at<S>(word[j], i, whole)));
       }
     });
+    if constexpr (offsets != Offsets::none) {
+      if (offset > 0) {
+        // What follows the last lane's last word: in a cache of the multiprocessor, for the next warp has fetched it.
+        T behind[kPiece - 1];
+        const int next = first - offset + (n - 1) * kStep + kPiece;
+#pragma unroll
+        for (int i = 0; i < kPiece - 1; ++i) {
+          behind[i] = source.pad;
+          if (offsets == Offsets::of_long_rows && at.lane == lanes - 1 && i < offset && span.has(next + i))
+            behind[i] = element<T>(source.row, next + i);
+        }
+        if (offset & 1) take_from_neighbour<1>(x, behind, at);
+        if (offset & 2) take_from_neighbour<2>(x, behind, at);
+      }
+    }
     if (source.excluded < 0) return;
 #pragma unroll
     for (int i = 0; i < n * kPiece; ++i)
-      if (first + i / kPiece * step + i % kPiece == source.excluded) x[i] = source.pad;
+      if (first + i / kPiece * kStep + i % kPiece == source.excluded) x[i] = source.pad;
   }
 
  private:
+  // Every piece loses its first `by` values and gets those of the piece that follows it: the next lane's, and after the
+  // last lane the first lane's next one.
+  template <int by>
+  static __device__ __forceinline__ void take_from_neighbour(T (&x)[n * kPiece], T (&behind)[kPiece - 1],
+                                                             const Lanes& at) {
+#pragma unroll
+    for (int j = 0; j < n; ++j) {
+      T taken[by];
+#pragma unroll
+      for (int i = 0; i < by; ++i) {
+        const T next = x[(j + 1 < n ? j + 1 : j) * kPiece + i];
+        taken[i] = __shfl_sync(at.mask, at.lane == 0 ? next : x[j * kPiece + i], (at.lane + 1) % lanes, lanes);
+        if (j == n - 1 && at.lane == lanes - 1) taken[i] = behind[i];
+      }
+#pragma unroll
+      for (int i = 0; i < kPiece; ++i)
+        x[j * kPiece + i] = i + by < kPiece ? x[j * kPiece + (i + by) % kPiece] : taken[(i + by) % kPiece % by];
+    }
+#pragma unroll
+    for (int i = 0; i + by < kPiece - 1; ++i) behind[i] = behind[i + by];
+  }
+
+  // The elements of a piece that was not loaded whole.
+  template <class S>
+  __device__ __forceinline__ void one_by_one(uint32_t* to, const S* data, const Source<T>& source, const Span& span,
+                                             int c) const {
+    if (wide && (span.whole(c) || c <= -kPiece || c >= span.classes)) return;
+#pragma unroll
+    for (int i = 0; i < kPiece; ++i)
+      if (span.has(c + i)) load_one(to, i, data[(c + i) * source.row.stride]);
+  }
+
   template <class S>
   static constexpr int kWords = sizeof(S) == 2 ? 2 : sizeof(S);
 
@@ -223,6 +298,19 @@ struct Pieces {
   }
 };
 
+// x += more at one place of n pieces, `step` classes apart: `place` is counted from the first.  A look at each piece,
+// and at its values only where it has the place.
+template <int n, class T>
+__device__ __forceinline__ void add_at(T* x, int place, int step, T more) {
+#pragma unroll
+  for (int j = 0; j < n; ++j)
+    if (unsigned(place - j * step) < unsigned(kPiece)) {
+#pragma unroll
+      for (int i = 0; i < kPiece; ++i)
+        if (place - j * step == i) x[j * kPiece + i] += more;
+    }
+}
+
 // Writes n pieces, `step` classes apart.
 template <int n, Use use, class T>
 __device__ __forceinline__ void store_pieces(void* out, DType type, const T* x, const Span& span, int first, int step) {
@@ -230,7 +318,7 @@ __device__ __forceinline__ void store_pieces(void* out, DType type, const T* x, 
     using S = decltype(zero);
     using Word = std::conditional_t<sizeof(S) == 2, uint2, uint4>;
     S* const row = static_cast<S*>(out);
-    const bool aligned = span.aligned(out, type, 1), ragged = span.ragged();
+    const bool aligned = span.offset(out, type) == 0, ragged = span.ragged();
 #pragma unroll
     for (int j = 0; j < n; ++j) {
       const int c = first + j * step;

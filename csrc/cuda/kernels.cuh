@@ -33,6 +33,7 @@ struct Parameters {
   Scales<T> scales;
   Phases phases = Phases::both;
   int blocks_per_client = 1;
+  int parts = 1;              // blocks that share a row; then every block has one row
   bool publish_sums = false;  // of the weights; else every block sums the client's for itself
 
   // Raw teacher: [clients, batch].
@@ -42,10 +43,19 @@ struct Parameters {
   // More than one block a client: [clients, blocks_per_client].
   double* weight_sums = nullptr;     // three each
   uint64_t* partial_loss = nullptr;  // two words each, see loss_sum.cuh
+  uint64_t* part_words = nullptr;    // of rows in parts: [clients, batch, parts] of kPartWords, see row_parts.cuh
   uint32_t stamp = 0;
 
   explicit Parameters(const Problem& p) : problem(p), scales(p.options) {}
 };
+
+// Which rows a kernel takes: any, or only those of one type with their elements side by side, of student and teacher
+// alike, with no class left out and a cache of probabilities.  What is known when it is compiled needs no look.
+enum class Rows { any, f32, bf16 };
+
+FEDASD_HD constexpr DType type_of(Rows rows, DType otherwise) {
+  return rows == Rows::f32 ? DType::f32 : rows == Rows::bf16 ? DType::bf16 : otherwise;
+}
 
 template <class T>
 struct CacheParameters {
@@ -65,7 +75,7 @@ struct Kernel {
 
 // The kernel for rows of so many classes.  The .cu files hold these for float and double.
 template <class T, bool cached>
-Kernel<Parameters<T>> objective_of(int64_t classes, bool kl);
+Kernel<Parameters<T>> objective_of(int64_t classes, bool kl, Rows rows = Rows::any);
 template <class T>
 Kernel<Parameters<T>> cross_entropy_of(int64_t classes);
 template <class T>

@@ -11,6 +11,7 @@
 
 #include "kernels.cuh"
 #include "reduce.cuh"
+#include "row_parts.cuh"
 
 namespace fedasd::cuda {
 
@@ -59,6 +60,9 @@ __device__ __forceinline__ void sum_losses(const Parameters<T>& p, int64_t clien
   // that it is no race; and one that finds words wiped already leaves to the block that wiped them.
   sum[0] = group_reduce<kWarp>(~0u, sum[0], Add{});
   for (int i = lane; i < 2 * blocks; i += kWarp) store_relaxed(published + i, 0);
+  if (p.parts > 1)
+    for (int i = lane; i < blocks * kPartWords; i += kWarp)
+      store_relaxed(p.part_words + client * blocks * kPartWords + i, 0);
   if (lane > 0) return;
   if (p.problem.loss.wide) atomicExch(static_cast<unsigned long long*>(p.problem.loss.data) + client, bits_of(sum[0]));
   else atomicExch(static_cast<float*>(p.problem.loss.data) + client, float(sum[0]));

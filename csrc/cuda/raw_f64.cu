@@ -2,5 +2,5 @@
 #include "objective.cuh"
 
 namespace fedasd::cuda {
-template Kernel<Parameters<double>> objective_of<double, false>(int64_t, bool);
+template Kernel<Parameters<double>> objective_of<double, false>(int64_t, bool, Rows);
 }  // namespace fedasd::cuda

@@ -32,7 +32,8 @@ struct Softmax {
     const T shifted = x - shift, e = sums == SoftmaxSums::one ? T(0) : exp_2(shifted * other_scale);
     sum += exp_2(shifted * scale);
     if constexpr (sums != SoftmaxSums::one) other_sum += e;
-    if constexpr (sums == SoftmaxSums::two_and_moment) other_moment += product_or_zero(e, shifted);
+    if constexpr (sums == SoftmaxSums::two_and_moment)
+      if (e != 0) other_moment += e * shifted;  // 0 * -inf of a masked class counts as nothing
   }
 
   // The same sums over a larger shift.

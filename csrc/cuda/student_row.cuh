@@ -17,6 +17,7 @@ struct RowConstants {
   T ce_scale = 0, ce_true = 0;   // cross-entropy gradient: ce_scale exp(z') + ce_true [c == y]
   T t_shift = 0, t_inverse = 1;  // s = exp((v - t_shift) t_scale) t_inverse, log s = (v - t_shift) t_inv_tau + const
   T t_scale = T(kLog2E), t_inv_tau = 1;
+  static constexpr T kLn2 = T(1 / kLog2E);
 };
 
 // What a row needs besides its classes.
@@ -30,7 +31,7 @@ struct RowNumbers {
 };
 
 // The student's rows.
-template <class Team, bool cached, bool kl>
+template <class Team, bool cached, bool kl, Rows kRows>
 struct StudentRow {
   using T = typename Team::T;
   Team& team;
@@ -41,14 +42,18 @@ struct StudentRow {
   __device__ __forceinline__ StudentRow(Team& team_, const Parameters<T>& p_)
       : team(team_), p(p_), o(p_.problem.options) {}
 
-  __device__ __forceinline__ T student_exp(T z) const { return exp_2((z - k.shift) * p.scales.at_tau); }
+  // In units of log 2: exp_2 of it is the exponential.
+  __device__ __forceinline__ T student_log2(T z) const { return rounded_product(z - k.shift, p.scales.at_tau); }
+  __device__ __forceinline__ T teacher_log2(T v) const { return rounded_product(v - k.t_shift, k.t_scale); }
   __device__ __forceinline__ T student_log(T z) const { return rounded_product(z - k.shift, p.scales.inv_tau); }
-  __device__ __forceinline__ T student_probability(T z) const { return rounded_product(student_exp(z), k.inverse); }
+  __device__ __forceinline__ T student_probability(T z) const {
+    return rounded_product(exp_2(student_log2(z)), k.inverse);
+  }
   // `logs`: the teacher's values are logarithms up to a constant, not probabilities.
   // s times the teacher's sum (1 for a cached row).
   template <bool logs>
   __device__ __forceinline__ T teacher_exp(T v) const {
-    return logs ? exp_2((v - k.t_shift) * k.t_scale) : v;
+    return logs ? exp_2(teacher_log2(v)) : v;
   }
   template <bool logs>
   __device__ __forceinline__ T teacher_log(T v) const {
@@ -77,15 +82,20 @@ struct StudentRow {
   __device__ __forceinline__ double run(int64_t client, int row, int label, T alpha, T valid,
                                         const RowNumbers<T, cached>& numbers) {
     const Problem& problem = p.problem;
-    const DType type = problem.student.first.type;
+    const DType type = type_of(kRows, problem.student.first.type);
     // Not a function of its own: nvcc 13.0 then takes up to 42 registers more, and fewer warps are resident.
     void* gradient = nullptr;
     if (problem.gradient)
       gradient =
           static_cast<char*>(problem.gradient) + (client * problem.batch + row) * problem.classes * size_of(type);
+    if (label < 0) {
+      // Stored here: where both ways met, a row would wait for its registers to be cleared.
+      team.clear(gradient, type);
+      team.store(gradient, type);
+      return 0;
+    }
     double loss = 0;
-    if (label < 0) team.clear(gradient, type);
-    else if (!cached || problem.teacher_rows == TeacherRows::log_probabilities)
+    if (!cached || (kRows == Rows::any && problem.teacher_rows == TeacherRows::log_probabilities))
       loss = value_and_gradient<true>(label, alpha, valid, numbers, gradient, type);
     else loss = value_and_gradient<!cached>(label, alpha, valid, numbers, gradient, type);
     team.store(gradient, type);
@@ -100,9 +110,7 @@ struct StudentRow {
     const T t_sum = numbers.t_sum;
     Softmax<T> s = team.template student_softmax<SoftmaxSums::two>(p.scales.at_tau, p.scales.at_one);
     k = {};
-    // The exponentials of a long row are computed again for the gradient: holding on to them as well would
-    // take the registers that other warps need.
-    k.shift = Team::kLong ? forgotten(s.shift) : s.shift;
+    k.shift = team.shift_student(s.shift);
     k.inverse = 1 / s.sum;
     k.asd = p.scales.asd_gradient * alpha;
     if (!cached)
@@ -112,13 +120,16 @@ struct StudentRow {
     T d = 0;  // the divergence
     if constexpr (kl) {
       T cross = 0;
-      team.map(gradient, type, [&](T z, T v, int c) {
+      const T q_scale = k.inverse * k.asd, s_scale = k.t_inverse * k.asd;
+      team.map(gradient, type, label, k.ce_true, [&](T z, T v) {
         // The sum takes s before it is normalised and rounded.
-        const T e = teacher_exp<logs>(v), x = student_log(z);
-        cross += product_or_zero(e, logs ? teacher_log<logs>(v) - x : -x);
-        return forward_kl_gradient(student_probability(z), teacher_probability(e), k.asd) + ce_gradient(z, c, label);
+        const T e = teacher_exp<logs>(v), x = student_log2(z);
+        if (e != 0) cross += e * (logs ? teacher_log2(v) - x : -x);  // 0 * -inf counts as nothing
+        // weight (q - s), with the weight in both scales; exactly 0 where a raw teacher equals the student.
+        const T q = rounded_product(exp_2(x), q_scale);
+        return q - (cached ? e * s_scale : rounded_product(e, s_scale)) + ce_gradient(z);
       });
-      cross = team.sum(cross);
+      cross = team.sum(cross) * RowConstants<T>::kLn2;
       // log S_z - log S_t as one logarithm: exactly 0 where the sums are equal.
       if constexpr (cached) d = forward_kl(cross, T(numbers.constant), log_e(s.sum));
       else d = forward_kl(cross / t_sum, T(0), log_e(s.sum / t_sum));
@@ -139,9 +150,9 @@ struct StudentRow {
         d = (total + team.sum(total_s)) / 2;
       }
       k.mean = total;
-      team.map(gradient, type, [&](T z, T v, int c) {
+      team.map(gradient, type, label, k.ce_true, [&](T z, T v) {
         const T q = student_probability(z);
-        return centred_gradient(q, centred<logs>(z, q, v), k.mean, k.asd) + ce_gradient(z, c, label);
+        return centred_gradient(q, centred<logs>(z, q, v), k.mean, k.asd) + ce_gradient(z);
       });
     }
     if (d < 0) d = 0;  // a divergence is not negative; only rounding makes it so
@@ -152,7 +163,7 @@ struct StudentRow {
   __device__ __forceinline__ double cross_entropy(Softmax<T>& s, T own_logit, T valid) {
     const T weight = T(o.ce_weight) / valid;
     T scale = 1, own = 0;
-    if (o.not_true) {  // the sums leave the true class out: put it back, on the common maximum
+    if (kRows == Rows::any && o.not_true) {  // the sums leave the true class out: put it back, on the common maximum
       const T top = larger(s.shift, own_logit);
       scale = exp_2((s.shift - top) * p.scales.at_one);
       own = exp_2((own_logit - top) * p.scales.at_one);
@@ -164,9 +175,8 @@ struct StudentRow {
     k.ce_true = (own * inverse - 1) * weight;
     return double(weight * (log_e(s.other_sum) + (s.shift - own_logit)));
   }
-  __device__ __forceinline__ T ce_gradient(T z, int c, int label) const {  // 0 without the term: its scales are
-    const T u = exp_2((z - k.shift) * p.scales.at_one) * k.ce_scale;
-    return c == label ? u + k.ce_true : u;
+  __device__ __forceinline__ T ce_gradient(T z) const {  // 0 without the term: its scale is
+    return exp_2((z - k.shift) * p.scales.at_one) * k.ce_scale;
   }
 };
 

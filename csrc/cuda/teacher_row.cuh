@@ -19,7 +19,7 @@ __device__ __forceinline__ CachedRow<T> cached_row(Team& team, void* out, const 
   const Softmax<T> s = team.template student_softmax<SoftmaxSums::two_and_moment>(k.at_tau, k.at_tau_h);
   const T inverse = 1 / s.sum, log_sum = log_e(s.sum);
   T mean = 0;
-  team.map_student(out, rows.type, [&](T t, int) {
+  team.map_student(out, rows.type, -1, T(0), [&](T t) {
     const T shifted = t - s.shift;
     if (rows.logarithms) return shifted * k.inv_tau - log_sum;
     // The sum uses the row as it is stored, so that a student equal to the teacher has divergence 0 (up

@@ -42,13 +42,14 @@ struct SharedRowTeam {
   __device__ __forceinline__ void each(F f) {
     for (int c = lane(); c < classes; c += kWarp) f(student(c), probabilities[c]);
   }
+  __device__ __forceinline__ T shift_student(T shift) const { return shift; }  // the logits stay as they are
   template <class F>
-  __device__ __forceinline__ void map(void*, DType, F f) {
-    for (int c = lane(); c < classes; c += kWarp) write(c, f(student(c), probabilities[c], c));
+  __device__ __forceinline__ void map(void*, DType, int label, T own, F f) {
+    for (int c = lane(); c < classes; c += kWarp) write(c, with_own(f(student(c), probabilities[c]), c == label, own));
   }
   template <class F>
-  __device__ __forceinline__ void map_student(void*, DType, F f) {
-    for (int c = lane(); c < classes; c += kWarp) write(c, f(student(c), c));
+  __device__ __forceinline__ void map_student(void*, DType, int label, T own, F f) {
+    for (int c = lane(); c < classes; c += kWarp) write(c, with_own(f(student(c)), c == label, own));
   }
   __device__ __forceinline__ void clear(void*, DType) {
     for (int c = lane(); c < classes; c += kWarp) out[c] = 0;
@@ -57,6 +58,7 @@ struct SharedRowTeam {
 
  private:
   __device__ __forceinline__ T student(int c) const { return c == excluded ? -kInfinity<T> : logits[c]; }
+  static __device__ __forceinline__ T with_own(T x, bool at_label, T own) { return at_label ? x + own : x; }
   __device__ __forceinline__ void write(int c, T x) { out[c] = slopes ? product_or_zero(out[c], x) : x; }
 };
 
@@ -124,10 +126,7 @@ template <class T>
 __device__ __forceinline__ double cross_entropy(SharedRowTeam<T>& team, int label, T weight, const Scales<T>& k) {
   const Softmax<T> s = team.template student_softmax<SoftmaxSums::one>(k.at_one, k.at_one);
   const T scale = 1 / s.sum * weight;
-  team.map_student(nullptr, {}, [&](T z, int c) {
-    const T u = exp_2((z - s.shift) * k.at_one) * scale;
-    return c == label ? u - weight : u;
-  });
+  team.map_student(nullptr, {}, label, -weight, [&](T z) { return exp_2((z - s.shift) * k.at_one) * scale; });
   return double(weight * (log_e(s.sum) + (s.shift - team.logits[label])));
 }
 
@@ -158,8 +157,9 @@ __device__ __forceinline__ double differentiate_loss(const ClientBlock<T>& b, in
       numbers.own_logit = logits[label];
       const T alpha = weights.alpha(log_weight_of(b, r)), valid = T(weights.valid);
       if (o.divergence == Divergence::kl)
-        own += StudentRow<SharedRowTeam<T>, true, true>(team, loss).run(0, 0, label, alpha, valid, numbers);
-      else own += StudentRow<SharedRowTeam<T>, true, false>(team, loss).run(0, 0, label, alpha, valid, numbers);
+        own += StudentRow<SharedRowTeam<T>, true, true, Rows::any>(team, loss).run(0, 0, label, alpha, valid, numbers);
+      else
+        own += StudentRow<SharedRowTeam<T>, true, false, Rows::any>(team, loss).run(0, 0, label, alpha, valid, numbers);
     }
   }
   // Hazard (read after write): the layers below read the gradients of all rows.

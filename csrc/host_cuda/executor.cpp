@@ -140,6 +140,7 @@ void start_block(unsigned number) {
     thread.waits_at = nullptr;
     thread.segment = 0;
     thread.clock = 1;
+    thread.operations = 0;
     std::fill(std::begin(thread.seen), std::end(thread.seen), 0);
     thread.fiber.prepare(thread_main);
     block.threads.push_back(&thread);
@@ -278,6 +279,7 @@ void pause() {
 void block_barrier(Place place) {
   Thread& self = *state.current;
   Block& block = *self.block;
+  ++self.operations;
   if (block.exited) fail(text(place), "%s that not all reach: another thread has exited", kBlock);
   if (block.at_barrier && !same(place, block.barrier))
     fail(text(place), "%s that not all reach: others wait at %s", kBlock, text(block.barrier));
@@ -293,6 +295,7 @@ void block_barrier(Place place) {
 }
 
 void grid_barrier(Place place) {
+  ++state.current->operations;
   if (!state.cooperative) fail(text(place), "%s in a launch that is not cooperative", kGrid);
   if (state.exited) fail(text(place), "%s that not all reach: another thread has exited", kGrid);
   if (state.at_grid_barrier && !same(place, state.grid_barrier))
@@ -351,6 +354,7 @@ unsigned long long warp(const WarpOp& op, Place place) {
   const char* const name = kNames[op.kind];
   if (!(op.mask >> self.lane() & 1)) fail(text(place), "%s whose mask %08x leaves out its caller", name, op.mask);
   if (op.width < 1 || op.width > 32 || (op.width & (op.width - 1))) fail(text(place), "%s of width %d", name, op.width);
+  ++self.operations;
   self.op = op;
   self.place = place;
   if (op.kind >= WarpOp::shuffle && !(op.mask >> source(self) & 1))

@@ -149,6 +149,7 @@ void access(uintptr_t address, size_t bytes, bool write, Memory memory, const vo
     if (!region || address + bytes > region->begin + region->bytes) out_of_bounds(true, address, bytes, write, code);
   } else if ((region = find_buffer(address))) {
     if (address + bytes > region->begin + region->bytes) out_of_bounds(false, address, bytes, write, code);
+    record(*region, address, bytes, write, code);
     if (write && region->read_only) fail(text(code), "write to the read-only buffer '%s'", region->name.c_str());
   } else {
     if (!write && (address - uintptr_t(state.work.arguments) < state.work.bytes || in_program(address))) return;

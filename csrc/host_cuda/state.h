@@ -58,9 +58,10 @@ struct Thread {
   Place place;           // of that barrier
   WarpOp op;
   unsigned long long result;
-  uint32_t segment;   // 0: to be opened by the next access
-  uint32_t clock;     // __syncwarps passed
-  uint32_t seen[32];  // the clocks of the warp's lanes up to which their accesses come before ours
+  uint32_t segment;     // 0: to be opened by the next access
+  uint32_t clock;       // __syncwarps passed
+  uint32_t operations;  // shuffles, votes and barriers so far
+  uint32_t seen[32];    // the clocks of the warp's lanes up to which their accesses come before ours
 
   int lane() const { return number % 32; }
   int warp() const { return number / 32; }
@@ -94,6 +95,7 @@ const char* text(const void* code);
 // Every access by a kernel comes through here; `code` is where it was made.
 void access(uintptr_t address, size_t bytes, bool write, Memory memory, const void* code);
 void new_launch();
+void record(const Region& region, uintptr_t address, size_t bytes, bool write, const void* code);  // traffic.cpp
 
 uint64_t random_bits();
 void reset_store_buffers();

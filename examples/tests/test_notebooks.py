@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from venvs import EXAMPLES, ROOT, Example, install
 
-NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+NEEDS_A_GPU = {"gpu-report"}
+NOTEBOOKS = [path for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")) if path.stem not in NEEDS_A_GPU]
 EXECUTE = """
 import sys, nbclient, nbformat
 notebook = nbformat.read(sys.argv[1], 4)

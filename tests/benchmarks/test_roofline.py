@@ -45,6 +45,10 @@ def test_grid():
     assert grid(LossCall(1, 8, 1100), A100) == Grid(8, 96, 1)  # 1100 / 16 = 69 threads, in whole warps
     assert grid(LossCall(100, 50, 100), A100) == Grid(6, 128, 8)
     assert grid(LossCall(700, 200, 100), A100) == Grid(1, 256, 16)  # more clients than resident blocks
+    # Eight long rows: 216 resident blocks, 27 a row, which leave each more than 4096 of 151936 classes.
+    assert grid(LossCall(1, 8, 151936), A100) == Grid(216, 256, 1, 27)
+    assert grid(LossCall(1, 8, 9000), A100) == Grid(16, 256, 1, 2)
+    assert rounds(LossCall(1, 8, 151936), A100) == 1
     assert [rounds(w, A100) for w in (SMALL, MIDDLE, LARGE)] == [1, 1, 3]
 
 
@@ -90,17 +94,27 @@ def test_waits():
     assert waits(SMALL, A100) == 2 + 1 + 2  # and the partial losses of several blocks
     assert waits(raw(SMALL), A100) == 1 + 2 + 2
     assert waits(LARGE, H100) == 2 + 2 * 2 + 2  # two rounds, student then both
-    assert waits(raw(LossCall(1, 8, 151936)), H100) == 1 + 3 + 2
+    assert waits(raw(LossCall(1, 8, 151936)), H100) == 1 + 3 + 2 + 2 * 3  # parts exchange two softmaxes and a sum
 
 
 def test_times():
     assert roofline.memory_seconds(LARGE, A100) == pytest.approx(96.44e-6, rel=1e-3)
     # H100, 1024 x 1000: 256 blocks of 4 rows on 132 multiprocessors, 7 exponentials each, 16 a clock.
     assert roofline.special_seconds(raw(MIDDLE), H100) == pytest.approx(8000 * 7 / 16 / 1.98e9)
-    assert roofline.issue_seconds(raw(MIDDLE), H100) == pytest.approx(8000 * 69.7 / 128 / 1.98e9)
+    assert roofline.issue_seconds(raw(MIDDLE), H100) == pytest.approx(8000 * 53.2 / 128 / 1.98e9)
+    # A100, 512 x 32000: 216 blocks of 8 warps with 4 loads of 512 bytes each ask for 3.5 MB in half a microsecond.
+    assert roofline.in_flight_seconds(LARGE, A100) == pytest.approx(27.8e-6, rel=1e-2)
     assert roofline.busiest_elements(MIDDLE, A100) == 12_000
     assert roofline.floor_seconds(MIDDLE, A100) == 3e-6
     assert roofline.floor_seconds(raw(SMALL), A100) == roofline.floor_seconds(raw(MIDDLE), A100) == 4.5e-6
+
+
+def test_fraction_of_the_bandwidth():
+    # 96.4 microseconds of memory, and five accesses that nothing hides.
+    assert roofline.bandwidth_fraction(LARGE, A100) == pytest.approx(96.44 / (96.44 + 2.5), rel=1e-3)
+    few = LossCall(1, 8, 151936)  # 7.2 microseconds; nine accesses
+    assert roofline.bandwidth_fraction(few, A100) == pytest.approx(7.15 / (7.15 + 4.5), rel=1e-2)
+    assert roofline.bandwidth_fraction(replace(LARGE, size=2), A100) >= 0.8
 
 
 @pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
