@@ -18,7 +18,8 @@ struct BlockTeam {
   static constexpr int kPieces = sizeof(T) == sizeof(double) ? 1 : 4;
   static constexpr int kPairPieces = sizeof(T) == sizeof(double) ? 1 : 2;
   // Two blocks a multiprocessor: one streams while the other meets at its barriers.
-  static constexpr int kMaxThreads = 256, kMinBlocks = sizeof(T) == sizeof(double) ? 1 : 2, kRawMinBlocks = kMinBlocks;
+  static constexpr int kMaxThreads = 256, kMinBlocks = sizeof(T) == sizeof(double) ? 1 : 2, kRawMinBlocks = kMinBlocks,
+                       kRawAnyMinBlocks = 1;
   static constexpr bool kLong = true, kOfBlock = true;
   struct Shared {
     BlockScratch<T, 1> one;

@@ -120,6 +120,7 @@ struct ObjectiveRows {
 template <class Team, bool cached, bool kl, Rows kRows>
 constexpr int kMinBlocks = !kl || (kRows == Rows::any && Team::kOfBlock) ? 1
                            : cached                                      ? Team::kMinBlocks
+                           : kRows == Rows::any                          ? Team::kRawAnyMinBlocks
                                                                          : Team::kRawMinBlocks;
 
 template <class Team, bool cached, bool kl, Rows kRows>

@@ -24,6 +24,7 @@ struct WarpTeam {
 #endif
   static constexpr int kMinBlocks = sizeof(T) == sizeof(double) ? 1 : kBlocks;
   static constexpr int kRawMinBlocks = slots == 2 * kPiece && kMinBlocks > 2 ? 2 : kMinBlocks;
+  static constexpr int kRawAnyMinBlocks = slots == 8 * kPiece && kMinBlocks > 2 ? 2 : kRawMinBlocks;
   struct Shared {};
 
   int lane = int(threadIdx.x) % lanes;
