@@ -16,7 +16,9 @@ from fedasd_fast.common.schema import ConfigError
 from fedasd_fast.kernels.cohort_random import epoch_orders
 from fedasd_fast.simulation import ClientError, Replay, SimulationError, replay, resume, sampling, simulate
 from fedasd_fast.simulation.client import cuda_graph
+from fedasd_fast.simulation.client.step_terms import step_terms
 from fedasd_fast.simulation.client.trainer import Trainer
+from fedasd_fast.simulation.client.update import load_client
 from fedasd_fast.simulation.executors.stacked import StackedExecutor
 from tests.algorithms.problem import CLASSES, FEATURES, SIZES, advance, prepare, settings, skewed
 from tests.simulation import rank_processes as ranks
@@ -24,7 +26,7 @@ from tests.simulation.small_runs import assert_same, bits, contents, small_confi
 
 Array = NDArray[np.float64]
 MODES = ("average", "local")
-METHODS = ("fedavg+asd", "fedprox", "feddyn+asd", "scaffold", "fedsam+asd", "fedgmt+asd", "fednova", "fedadam")
+METHODS = ("fedavg+asd", "fedprox", "feddyn+asd", "scaffold", "fedlesam+asd", "fedgmt+asd", "fednova", "fedsmoo")
 SMOOTHING, EPS = 0.3, 1e-3
 
 
@@ -149,6 +151,22 @@ def test_what_methods_keep_is_zero_where_norms_are_local(method: str, executor: 
     for name, vector in kept.items():
         assert not vector[local].any(), name
         assert vector.any(), name
+
+
+def test_a_fixed_perturbation_leaves_local_norms_alone() -> None:
+    config = settings(method="fedlesam", norm_statistics="local", executor="serial", batch_size=4, participation=1.0)
+    context = prepare(config, skewed((8, 6, 10, 4, 6)), normed())
+    at, _ = advance(context, 2)
+    record, server, layout = context.records.read(1), context.experiment.server(at), context.experiment.layout
+    assert record is not None
+    assert layout.local is not None
+    client = load_client(context.experiment, 1, record, context.trainer.model.vector)
+    own = context.experiment.personal(server, record["upload"])
+    found = step_terms(context.experiment, own, client, context.trainer.model.vector).perturbation
+    assert found is not None
+    assert found.fixed is not None
+    assert not found.fixed[layout.trained(layout.local)].any()
+    assert torch.linalg.vector_norm(found.fixed).item() == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("teacher", ["cache", "recompute"])

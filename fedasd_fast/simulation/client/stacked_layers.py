@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 from torch.overrides import TorchFunctionMode
 
+from ...data.host_to_device import send
 from ...models.norm_statistics import batch_norms
 
 _CHANNEL_DROPOUTS = (F.dropout1d, F.dropout2d, F.dropout3d)  # of whole channels
@@ -67,7 +68,7 @@ class StackedLayers:
         if self.draws and self._module.training:
             like = next(iter(tensors.values()))
             noise = [draw.noise(self.counts, self.generators, like) for draw in self._listed(call, tensors, inputs)]
-        counts = torch.tensor(self.counts, device=inputs.device).unsqueeze(1)
+        counts = send(torch.tensor(self.counts), inputs.device).unsqueeze(1)
         rows = torch.arange(inputs.shape[1], device=inputs.device) < counts  # [K, B]
         mode = self._mode
         mode.fewest = min((count for count in self.counts if count), default=2)

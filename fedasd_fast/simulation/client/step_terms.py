@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...algorithms import Client, LogitChange, Perturbation, Server
 from ..experiment import Experiment
+from ..vector_layout import VectorLayout
 from .hook_errors import calling
 
 
@@ -29,7 +30,8 @@ def step_terms(experiment: Experiment, server: Server, client: Client, like: Ten
             terms = replace(terms, factor=method.gradient_factor(server, client))
     if "perturbation" in hooks:
         with calling(method, "perturbation"):
-            terms = replace(terms, perturbation=_perturbation(method.perturbation(server, client), like))
+            found = _shared(_perturbation(method.perturbation(server, client), like), experiment.layout)
+            terms = replace(terms, perturbation=found)
     if "logits" in hooks:
         with calling(method, "logits"):
             terms = replace(terms, logits=_logits(method.logits(server, client), experiment.data.num_classes, like))
@@ -57,6 +59,15 @@ def _perturbation(given: Perturbation | None, like: Tensor) -> Perturbation | No
         return None if vector is None else torch.empty_like(like).copy_(vector)
 
     return replace(given, fixed=own(given.fixed), dual=own(given.dual), common=own(given.common))
+
+
+def _shared(given: Perturbation | None, layout: VectorLayout) -> Perturbation | None:
+    """A fixed perturbation leaves what stays with the client as it is, and keeps its length."""
+    if given is None or given.fixed is None or layout.local is None:
+        return given
+    fixed = layout.shared(given.fixed)
+    length = torch.linalg.vector_norm(fixed).clamp(min=torch.finfo(fixed.dtype).tiny)
+    return replace(given, fixed=fixed * (torch.linalg.vector_norm(given.fixed) / length))
 
 
 def _logits(given: LogitChange | None, classes: int, like: Tensor) -> LogitChange | None:

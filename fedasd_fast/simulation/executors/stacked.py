@@ -53,8 +53,9 @@ class StackedExecutor(InProcessExecutor):
                     self.train_group(server, [task], sums)
             return
         checked = dict(states) if models is None else {**states, "contribution": models}
-        statistics = experiment.layout.statistics(run.ends)
-        if _all_usable(server, run, checked if statistics is None else {**checked, "statistics": statistics}):
+        if experiment.layout.statistics_size or experiment.layout.local is not None:
+            checked["model"] = run.ends  # distances are those of parameters that are sent
+        if _all_usable(server, run, checked):
             scratch = self._trainer.scratch(len(group))
             self._aggregator.add_stacked(sums, server, tasks, clients, run, states, scratch, models)
             for k, task in enumerate(group) if self._watch else ():
