@@ -45,6 +45,7 @@ struct Stop {
   Stop(const Stop& other) : function(Py_NewRef(other.function)) {}
   Stop& operator=(const Stop&) = delete;
   ~Stop() {
+    if (!Py_IsInitialized()) return;  // a thread that outlives Python
     const PyGILState_STATE gil = PyGILState_Ensure();
     Py_DECREF(function);
     PyGILState_Release(gil);
