@@ -54,7 +54,7 @@ def install(source: Path) -> Example:
     venv.create(folder, symlinks=True)
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "build"))
-    site = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder), "platbase": str(folder)}))
+    site = Path(sysconfig.get_path("purelib", "posix_prefix", {"base": str(folder), "platbase": str(folder)}))
     link(with_dependencies(SHARED), folder / "shared")
     (site / "shared.pth").write_text(f"import site; site.addsitedir({str(folder / 'shared')!r})\n")
     done = subprocess.run(
