@@ -59,6 +59,12 @@ def run(code, **environment):
     return done.stdout
 
 
+@pytest.fixture(autouse=True)
+def no_choice(monkeypatch):
+    """The tests of loading choose for themselves, also where the suite runs on one build."""
+    monkeypatch.delenv("FEDASD_EXTENSION", raising=False)
+
+
 def test_build_info_tells_what_is_active():
     info = fa.build_info()
     assert info["extension"] is True
