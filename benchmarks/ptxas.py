@@ -11,7 +11,8 @@ from pathlib import Path
 
 KERNEL = re.compile(
     r"(?P<kind>objective|cross_entropy|build_cache)_kernelINS0_"
-    r"(?:8WarpTeamI(?P<warp_type>[fd])Li(?P<lanes>\d+)ELi(?P<slots>\d+)EE|9BlockTeamI(?P<block_type>[fd])E)E"
+    r"(?:8WarpTeamI(?P<warp_type>[fd])Li(?P<lanes>\d+)ELi(?P<slots>\d+)EE|"
+    r"9BlockTeamI(?P<block_type>[fd])LNS0_7OffsetsE\d+EE)E"
     r"(?:Lb(?P<cached>[01])ELb(?P<kl>[01])ELNS0_4RowsE(?P<rows>[012])E)?"
 )
 UPDATE = re.compile(r"(?:update_kernelINS0_\d+(?P<row>Step|Ascent)RowI|accumulate_kernelI)(?P<type>[fd])E")

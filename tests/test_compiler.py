@@ -46,7 +46,8 @@ def budget(kernel: Kernel) -> int:
         # 512 classes and more: a whole row of loads is in flight, so that 8 warps keep more bytes coming than 12 did
         turing = kernel.arch == "75"  # takes more of them for addresses
         return 128 if kernel.classes <= 256 else 255 if kernel.classes > 512 else 184 if turing else 168
-    return 128 if kernel.classes <= 256 else 168 if kernel.classes <= 512 else 255
+    short = 176 if "reverse_kl" in kernel.name else 128  # the other divergences spilled with fewer
+    return short if kernel.classes <= 256 else 168 if kernel.classes <= 512 else 255
 
 
 def test_every_kernel_for_each_architecture(kernels):
@@ -156,8 +157,8 @@ def test_weights_and_activations_move_in_pieces_of_128_bits(built):
 
 def test_table_of_a_log():
     log = """
-ptxas info    : Compiling entry function '_ZN6fedasd4cuda16objective_kernelINS0_8WarpTeamIfLi32ELi4EEELb1ELb1EEEvNS0_10ParametersINT_1TEEE' for 'sm_80'
-ptxas info    : Function properties for _ZN6fedasd4cuda16objective_kernelINS0_8WarpTeamIfLi32ELi4EEELb1ELb1EEEvNS0_10ParametersINT_1TEEE
+ptxas info    : Compiling entry function '_ZN6fedasd4cuda16objective_kernelINS0_8WarpTeamIfLi32ELi4EEELb1ELb1ELNS0_4RowsE0EEEvNS0_10ParametersINT_1TEEE' for 'sm_80'
+ptxas info    : Function properties for _ZN6fedasd4cuda16objective_kernelINS0_8WarpTeamIfLi32ELi4EEELb1ELb1ELNS0_4RowsE0EEEvNS0_10ParametersINT_1TEEE
     8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads
 ptxas info    : Used 64 registers, used 1 barriers, 904 bytes smem, 840 bytes cmem[0]
 """  # noqa: E501

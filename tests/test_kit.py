@@ -187,5 +187,5 @@ class TestFiles:
 
     def test_readme_leads_to_the_documents_for_contributors(self) -> None:
         readme = (ROOT / "README.md").read_text()
-        for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples"):
+        for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples/README.md"):
             assert f"]({name})" in readme

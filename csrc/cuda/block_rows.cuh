@@ -11,9 +11,11 @@ namespace fedasd::cuda {
 
 // In every step of a pass a warp has consecutive words, and a thread some pieces of them.  Those of the next step are
 // on their way, of student and teacher, while it works on these.
-template <class T_>
+template <class T_, Offsets offsets_of_teacher = Offsets::of_long_rows>
 struct BlockTeam {
   using T = T_;
+  // For kernels short of registers: one way to load, which moves what is not aligned one by one.
+  using Narrow = BlockTeam<T, Offsets::none>;
   // Of one row, and of two at a time.
   static constexpr int kPieces = sizeof(T) == sizeof(double) ? 1 : 4;
   static constexpr int kPairPieces = sizeof(T) == sizeof(double) ? 1 : 2;
@@ -68,7 +70,7 @@ struct BlockTeam {
   }
   template <SoftmaxSums sums>
   __device__ __forceinline__ Softmax<T> teacher_softmax(T scale, T other_scale) {
-    return softmax<sums, Offsets::of_long_rows>(teacher, scale, other_scale);
+    return softmax<sums, offsets_of_teacher>(teacher, scale, other_scale);
   }
   // Nothing is kept to be shifted.
   __device__ __forceinline__ T shift_student(T shift) { return forgotten(shift); }
@@ -128,7 +130,7 @@ struct BlockTeam {
   static constexpr bool kInParts = sizeof(T) == sizeof(float);  // doubles are for checking gradients
   static constexpr int kStep = kWarp * kPiece;                  // classes between two pieces of a thread
   template <int n, Offsets offsets>
-  using RowPieces = Pieces<T, n, kWarp, n, offsets>;
+  using RowPieces = Pieces<T, n, kWarp, offsets_of_teacher == Offsets::none ? -1 : n, offsets>;
 
   __device__ __forceinline__ int lane() const { return int(threadIdx.x) % kWarp; }
   __device__ __forceinline__ Lanes at() const { return {lane(), ~0u}; }
@@ -201,7 +203,7 @@ struct BlockTeam {
   __device__ __forceinline__ void each_pair(F f) {
     const int begin = first(kPairPieces) + lane() * kPiece, end = span.classes + lane() * kPiece;
     RowPieces<kPairPieces, Offsets::none> next_student;
-    RowPieces<kPairPieces, Offsets::of_long_rows> next_teacher;
+    RowPieces<kPairPieces, offsets_of_teacher> next_teacher;
     next_student.aim(student, span), next_teacher.aim(teacher, span);
     auto fetch = [&](int c) {
       next_student.template fetch<use>(student, span, c);

@@ -133,7 +133,8 @@ struct Lanes {
 // The words that are loaded are aligned in memory.  Where the row's alignment is not the student's, they begin `offset`
 // elements before the pieces, and convert() moves the values between lanes.
 //
-// `inside`: so many pieces of each lane are surely within a row that is not ragged.
+// `inside`: so many pieces of each lane are surely within a row that is not ragged; -1: every piece is looked at,
+// which takes fewer registers.
 template <class T, int n, int lanes, int inside, Offsets offsets>
 struct Pieces {
   static constexpr int kStep = lanes * kPiece;
@@ -154,7 +155,7 @@ struct Pieces {
   __device__ __forceinline__ void fetch(const Source<T>& source, const Span& span, int first) {
     const int start = first - offset;
     // Without a look at each piece: long rows but for their ends, and short rows that are not ragged.
-    regular = wide && (inside == n || (offset == 0 && !span.ragged())) && start >= 0 &&
+    regular = inside >= 0 && wide && (inside == n || (offset == 0 && !span.ragged())) && start >= 0 &&
               start + (inside - 1) * kStep <= span.classes - kPiece;
     with_type<T>(source.row.type, [&](auto zero) {
       using S = decltype(zero);

@@ -175,7 +175,8 @@ template <class T, bool cached>
 Kernel<Parameters<T>> objective_of(int64_t classes, bool kl, Rows rows) {
   return with_tile(T{}, classes, [&](auto tile) {
     using Team = typename decltype(tile)::Team;
-    auto run = kl ? objective_kernel<Team, cached, true, Rows::any> : objective_kernel<Team, cached, false, Rows::any>;
+    auto run = kl ? objective_kernel<Team, cached, true, Rows::any>
+                  : objective_kernel<typename Team::Narrow, cached, false, Rows::any>;
     if constexpr (std::is_same_v<T, float>) {
       if (kl && rows == Rows::f32) run = objective_kernel<Team, cached, true, Rows::f32>;
       // Short rows of bf16 are bound by other things than their instructions.

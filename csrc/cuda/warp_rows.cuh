@@ -13,6 +13,7 @@ namespace fedasd::cuda {
 template <class T_, int lanes, int slots>
 struct WarpTeam {
   using T = T_;
+  using Narrow = WarpTeam;  // see BlockTeam
   static constexpr int kPieces = slots / kPiece, kCapacity = lanes * slots;
   // What registers allow: `slots` values each of student and teacher, and about 50 more.
   static constexpr bool kLong = slots * sizeof(T) >= 64, kOfBlock = false;

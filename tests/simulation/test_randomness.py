@@ -21,7 +21,7 @@ def raw(seed: int, stream: Stream, round: int = 0, client: int = 0) -> int:
 def test_numbers_of_streams_are_part_of_every_result() -> None:
     assert {stream.name: int(stream) for stream in Stream} == {
         "PARTITION": 0, "INIT": 1, "SAMPLING": 2, "SHUFFLE": 3, "AUGMENT": 4, "FAILURE": 5, "MODULE": 6, "SYNTHETIC": 7,
-        "ANALYSIS": 8,
+        "ANALYSIS": 8, "DEVICE": 9, "AVAILABILITY": 10,
     }  # fmt: skip
 
 
