@@ -126,7 +126,7 @@ def test_the_build_for_every_torch_makes_a_wheel_for_every_python(
     [
         ("/tmp/pip-build-env-x1/overlay/lib/python3.12/site-packages", "_stable"),
         ("/tmp/build-env-x1/lib/python3.12/site-packages", "_stable"),
-        ("/root/.cache/uv/builds-v0/.tmpx1/lib/python3.12/site-packages", "_stable"),
+        ("/home/user/.cache/uv/builds-v0/.tmpx1/lib/python3.12/site-packages", "_stable"),
         ("/home/me/my-build-environment/lib/python3.12/site-packages", "_C"),
     ],
 )
