@@ -136,7 +136,7 @@ def test_an_extension_for_another_torch_is_not_loaded(tmp_path):
 
 def test_a_library_linked_from_objects_of_another_torch_is_not_used(tmp_path, monkeypatch):
     (tmp_path / "_built_for.txt").write_text(torch.__version__)
-    stale = SimpleNamespace(**dict.fromkeys(loader._REQUIRED_FUNCTIONS))
+    stale = SimpleNamespace(**dict.fromkeys(loader._REQUIRED_OF_C))
     stale.build_info = lambda: {"torch_built": "1.2.3"}
     monkeypatch.setattr(loader.importlib, "import_module", lambda name: stale)
     loaded = loader._load(tmp_path)
@@ -160,7 +160,7 @@ def test_a_source_folder_that_hides_the_installed_package_is_named(tmp_path, mon
 def test_the_build_for_every_torch_takes_the_place_of_one_that_is_refused(tmp_path, monkeypatch):
     monkeypatch.delenv("FEDASD_EXTENSION", raising=False)
     monkeypatch.delitem(sys.modules, "fedasd_fast._C", raising=False)
-    other = SimpleNamespace(**dict.fromkeys(loader._REQUIRED_FUNCTIONS))
+    other = SimpleNamespace(**dict.fromkeys(loader._REQUIRED_OF_C))
     monkeypatch.setattr(loader.importlib, "import_module", {"fedasd_fast.kernels.stable": other}.__getitem__)
     (tmp_path / "_stable.abi3.so").touch()
     assert loader._load(tmp_path) == (other, None, "_stable", None)

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import torch
 
 _REQUIRED_FUNCTIONS = ("asd_objective", "asd_loss_and_grad", "local_step_", "ascend_", "accumulate_", "train_clients",
-                       "why_not_trained_on_gpu", "epoch_orders", "synthetic_samples")  # fmt: skip
+                       "epoch_orders", "synthetic_samples")  # fmt: skip
+_REQUIRED_OF_C = (*_REQUIRED_FUNCTIONS, "why_not_trained_on_gpu")  # _stable is for the CPU
 _REBUILD_ADVICE = "rebuild it in this environment with `pip install --no-build-isolation --force-reinstall --no-deps .`"
 _BUILD_ADVICE = {
     name: f"build it with `FEDASD_BUILD={name} pip install --no-build-isolation --force-reinstall --no-deps .`"
@@ -61,9 +62,9 @@ def _hidden_by(folder: Path) -> Path | None:
     return None
 
 
-def _lacks(loaded: Any) -> str | None:
+def _lacks(loaded: Any, required: tuple[str, ...] = _REQUIRED_FUNCTIONS) -> str | None:
     """What this build, of an older version of the package, does not have."""
-    lacking = [name for name in _REQUIRED_FUNCTIONS if not hasattr(loaded, name)]
+    lacking = [name for name in required if not hasattr(loaded, name)]
     if not lacking and not _takes("alpha_normalizer"):
         lacking = ["the argument alpha_normalizer of asd_objective"]
     if lacking:
@@ -80,7 +81,7 @@ def _load_c(folder: Path) -> Loaded:
         loaded = importlib.import_module("fedasd_fast._C")
     except ImportError as error:
         return Loaded(None, f"the extension does not load ({error}); {_REBUILD_ADVICE}")
-    if lack := _lacks(loaded):
+    if lack := _lacks(loaded, _REQUIRED_OF_C):
         return Loaded(None, lack)
     if _release(torch_built := loaded.build_info()["torch_built"]) != _release(torch.__version__):
         return Loaded(None, _other_torch(torch_built))  # objects of an older build, whatever stands beside the library
